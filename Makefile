@@ -1,0 +1,61 @@
+# Tradewind: two commands do everything on a fresh machine (Linux, Python 3.11+, git, make):
+#   make demo    the main job: a three-site grid, real Envoy, traffic, faults, a live page, a summary
+#   make test    the whole suite
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench verify clean proto lock test-real-engine
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F':.*?## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+$(READY): requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Tradewind needs Python 3.11 or newer; try: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "setting up $(VENV) (about a minute, once)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(READY)
+
+setup: $(READY) ## create the virtual environment
+
+demo: $(READY) ## the main job, about three minutes (round robin beside it); ARGS="--keep" leaves it running
+	$(BIN)/tradewind demo $(ARGS)
+
+test: $(READY) ## style, types, layers and the whole suite
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(BIN)/pytest $(ARGS)
+
+check: $(READY) ## the fast part: style, types, layers, unit and property tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(BIN)/pytest tests/unit tests/property tests/golden
+
+bench: $(READY) ## speed and memory, also to build/bench.json
+	$(BIN)/python -m tradewind.lab.bench $(ARGS)
+
+verify: $(READY) ## every promise in full, a table and build/verify.json
+	$(BIN)/python -m tradewind.lab.verify $(ARGS)
+
+test-real-engine: $(READY) ## the engine contract against two real vLLM (CPU build; skipped where it cannot be installed)
+	$(BIN)/pytest -m real_engine tests/real_engine $(ARGS)
+
+proto: $(READY) ## regenerate src/tradewind/wire/pb from proto/
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/tradewind/wire/pb --pyi_out=src/tradewind/wire/pb proto/tradewind.proto
+
+lock: $(READY) ## pin requirements.in and requirements-dev.in again, with hashes
+	$(BIN)/pip-compile -q --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header -o requirements.txt requirements.in
+	$(BIN)/pip-compile -q --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header -o requirements-dev.txt requirements-dev.in
+
+clean: ## remove what make made
+	rm -rf $(VENV) build dist run .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info

@@ -1,0 +1,3 @@
+"""Tradewind: a control plane that routes LLM inference across sites."""
+
+__version__ = "0.1.0"

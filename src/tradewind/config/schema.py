@@ -1,0 +1,138 @@
+"""The shape of a grid file, typed. Addresses are "ip:port"; port 0 means any free one, settled by `tradewind up`."""
+
+from typing import Literal
+
+import msgspec
+
+
+class _Base(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every section refuses keys it does not know, so that a typing error is found at load."""
+
+
+class ControlConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One control process."""
+
+    id: str = "control"
+    site: str = ""
+    listen: str = "127.0.0.1:0"  # gRPC for agents and gateways
+    admin: str = "127.0.0.1:0"  # HTTP: admin API, metrics
+    heartbeat_ttl_s: float = 0.75
+
+
+class LimitsConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Request limits of one gateway; times in seconds, 0 = none."""
+
+    connect_timeout_s: float = 1.0
+    stream_idle_timeout_s: float = 600.0  # silence before the first byte or between bytes
+    request_buffer_bytes: int = 33_554_432  # bodies up to this size can be retried
+    max_concurrent_requests: int = 16_384  # per pool
+    retries: int = 3
+    upstream_idle_timeout_s: float = 4.0  # below uvicorn's 5 s keep-alive
+
+
+class GatewayConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One gateway and its Envoy."""
+
+    id: str = "gateway"
+    site: str = ""
+    listen: str = "127.0.0.1:0"  # where clients connect: Envoy's listener
+    admin: str = "127.0.0.1:0"  # HTTP: status, metrics, events
+    envoy: Literal["supervised", "external"] = "supervised"
+    envoy_admin: str = "127.0.0.1:0"
+    envoy_concurrency: int = 1
+    routing: Literal["weights"] = "weights"
+    scoring: Literal["recipe", "published", "published-v2"] = "recipe"
+    baseline: str = ""  # "", "round-robin", "least-request", "least-request:N", "random"
+    slo_ttft_s: float = 1.5
+    gamma: float = 1.0
+    reach: dict[str, str] = {}  # cell id -> "ip:port", where this gateway reaches a cell by another address
+    limits: LimitsConfig = LimitsConfig()
+
+
+class CellConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One engine replica, as its agent reaches it."""
+
+    id: str
+    site: str
+    url: str  # "http://127.0.0.1:8000"
+    metrics_url: str = ""  # default: url + /metrics
+    dcgm_url: str = ""  # the site's exporter page; "" = no GPU telemetry
+    gpu_uuids: list[str] = []  # which GPUs of that page are this cell's; empty = all of them
+    hardware: str = ""  # hardware class
+    capacity: float = 0.0  # relative capacity prior; 0 = unknown
+    api_key_env: str = ""  # environment variable that holds the engine's key
+    advertise_max_model_len: bool = True  # False: do not tell the grid the engine's max_model_len
+    warm_up: bool = True
+    labels: dict[str, str] = {}
+
+
+class AgentConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One agent process; it owns the named cells."""
+
+    id: str = "agent"
+    cells: list[str] = []  # empty = all cells
+    interval_s: float = 0.5  # heartbeat
+    scrape_s: float = 1.0
+    liveness_s: float = 0.25
+    metrics: str = ""  # HTTP address of the agent's own metrics; "" = none
+
+
+class EmulatedEngineConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One emulated engine."""
+
+    cell: str
+    profile: str = "rtx-pro-6000"  # rtx-pro-6000 | h100 | h200 | 2xl40s | fast
+    model: str = "demo-70b"
+    aliases: list[str] = []
+    max_model_len: int = 131_072
+    max_num_seqs: int = 256
+    max_num_queued_reqs: int = 0  # 0 = no limit
+    listen: dict[str, str] = {}  # gateway site -> "ip:port" behind that path's WAN delay
+    start_delay_s: float = 0.0  # cold start
+    gpu_uuid: str = ""
+
+
+class EmulatedDcgmConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One emulated DCGM exporter, for the engines of one site."""
+
+    site: str
+    listen: str = "127.0.0.1:0"
+    names: Literal["old", "new"] = "old"  # exporter up to 4.8.4, or 4.9.0 names and units
+    interval_s: float = 1.0
+
+
+class WanConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The path between a gateway's site and a cell's site, both ways."""
+
+    a: str
+    b: str
+    rtt_ms: float = 0.0
+    jitter_ms: float = 0.0
+    mbit_per_s: float = 0.0  # 0 = no limit
+
+
+class EmulationConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Emulated parts of the grid; real engines need none of it."""
+
+    seed: int = 1
+    api: str = "127.0.0.1:0"  # fault API
+    engines: list[EmulatedEngineConfig] = []
+    dcgm: list[EmulatedDcgmConfig] = []
+    wan: list[WanConfig] = []
+    scenario: str = ""  # file of timed faults, beside the grid file
+
+
+class GridConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole grid file."""
+
+    grid: str = "grid"
+    state_dir: str = "run"
+    sites: list[str] = []
+    models: list[str] = []  # names that must exist as pools even while nobody serves them
+    controls: list[ControlConfig] = msgspec.field(default_factory=lambda: [ControlConfig()])
+    gateways: list[GatewayConfig] = msgspec.field(default_factory=lambda: [GatewayConfig()])
+    agents: list[AgentConfig] = msgspec.field(default_factory=lambda: [AgentConfig()])
+    cells: list[CellConfig] = []
+    emulation: EmulationConfig | None = None
+    dashboard: str = "127.0.0.1:0"  # HTTP: live page, read-only; "" = none
+    plaintext: bool = False  # True: parts may talk unencrypted on addresses other than loopback

@@ -1,0 +1,1 @@
+"""The nouns of the grid: frozen values, no behaviour beyond reading themselves."""

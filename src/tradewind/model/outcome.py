@@ -1,0 +1,27 @@
+"""What became of one request."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One finished request as the access log tells it. Times in seconds; None when unknown."""
+
+    request_id: str
+    cell_id: str | None  # the cell that answered last; None if no cell was reached
+    model: str | None = None
+    status: int = 0  # 0 when no response was sent
+    flags: str = ""  # Envoy response flags, e.g. "UF,URX"
+    attempts: int = 1
+    attempted_cells: tuple[str, ...] = ()  # in order, when Envoy tells
+    request_bytes: int = 0
+    response_bytes: int = 0
+    ttft_s: float | None = None  # request start to first response body byte
+    duration_s: float = 0.0
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    stream_error_code: int | None = None  # an error event inside a 200 stream
+    retry_after_s: float | None = None
+    client_cancelled: bool = False
+    synthetic: bool = False  # made by a probe, never a client's

@@ -1,0 +1,77 @@
+"""The grid as control sees it, streamed to gateways."""
+
+from dataclasses import dataclass
+
+from tradewind.model.cell import Cell, CellState
+from tradewind.model.telemetry import UNKNOWN_TELEMETRY, Telemetry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellView:
+    """One cell in a grid view."""
+
+    cell: Cell
+    state: CellState
+    incarnation: str
+    sequence: int
+    reason: str = ""  # why the cell is in this state, for people
+    silent: bool = False  # no heartbeat within the TTL: telemetry is unknown, the engine may be fine
+    draining: bool = False  # an operator's drain
+    telemetry: Telemetry = UNKNOWN_TELEMETRY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewVersion:
+    """Orders the views of one control process; views of two controls are merged cell by cell."""
+
+    control_id: str
+    incarnation: str
+    counter: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridView:
+    """A full view. `cells` is sorted by cell id and holds each id once."""
+
+    version: ViewVersion
+    cells: tuple[CellView, ...] = ()
+
+    def __post_init__(self) -> None:
+        ids = [view.cell.cell_id for view in self.cells]
+        assert ids == sorted(set(ids)), "cells must be unique and sorted by id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewDelta:
+    """A full view (`full`) or what changed since the last message of the same stream."""
+
+    version: ViewVersion
+    full: bool
+    cells: tuple[CellView, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathReading:
+    """What one gateway knows of the path to one cell, and of the cell through its own traffic."""
+
+    cell_id: str
+    rtt_s: float | None = None
+    jitter_s: float | None = None
+    reachable: bool | None = None  # the gateway's own probe; None before the first answer
+    succeeded: int = 0  # outcomes since the previous report
+    failed: int = 0
+    in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayReport:
+    """Gateway to control, twice a second: evidence for the life cycle and outstanding work for other gateways."""
+
+    gateway_id: str
+    site: str
+    sequence: int
+    paths: tuple[PathReading, ...] = ()
+    weights: tuple[tuple[str, int], ...] = ()  # cell id -> weight in force, for status and top
+    pressures: tuple[tuple[str, float], ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()  # cell id -> why its weight is what it is

@@ -1,0 +1,1 @@
+"""Protobuf messages and converters to and from the model."""

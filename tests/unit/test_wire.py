@@ -1,0 +1,75 @@
+"""Model to protobuf and back is the identity; unknown stays unknown."""
+
+import dataclasses
+from typing import Any
+
+from tradewind.model.cell import Capabilities, Cell, CellState
+from tradewind.model.heartbeat import Evidence, Heartbeat
+from tradewind.model.telemetry import EngineReading, GpuReading, Histogram, Telemetry, UnknownSignal
+from tradewind.model.view import CellView, GatewayReport, PathReading, ViewDelta, ViewVersion
+from tradewind.wire import convert
+from tradewind.wire.pb import tradewind_pb2 as pb
+
+CELL = Cell(
+    cell_id="east-0",
+    site="east",
+    address="127.0.0.1:9001",
+    capabilities=Capabilities(models=("m", "m-lora"), lora_models=("m-lora",), max_model_len=0),
+    labels=(("rack", "r1"),),
+)
+TELEMETRY = Telemetry(
+    engine=EngineReading(queue_requests=0.0, ttft_s=Histogram(bounds=(0.1, 1.0), counts=(1.0, 2.0, 3.0), total=2.5)),
+    engine_age_s=0.25,
+    gpu=GpuReading(gpus=2, temperature_c=61.0, xid=0),
+    unknown=(UnknownSignal(signal="sm_active_ratio", reason="not exported"),),
+    flags=("dcgm_fallback",),
+)
+
+
+def test_heartbeat_round_trip_over_the_wire() -> None:
+    evidence = Evidence(reachable=True, model_listed=False)
+    beat = Heartbeat(cell=CELL, incarnation="a1", sequence=7, evidence=evidence, telemetry=TELEMETRY)
+    wire = convert.heartbeat_to_pb(beat).SerializeToString()
+    assert convert.heartbeat_from_pb(pb.Heartbeat.FromString(wire)) == beat
+
+
+def test_zero_and_unknown_stay_apart() -> None:
+    wire = convert.telemetry_to_pb(TELEMETRY)
+    assert wire.engine.HasField("queue_requests")
+    assert not wire.engine.HasField("running_requests")
+    decoded = convert.telemetry_from_pb(wire)
+    assert decoded.engine is not None
+    assert decoded.engine.queue_requests == 0.0
+    assert decoded.engine.running_requests is None
+    assert decoded.host is None
+
+
+def test_an_empty_reading_is_still_a_reading() -> None:
+    telemetry = dataclasses.replace(TELEMETRY, engine=EngineReading())
+    assert convert.telemetry_from_pb(convert.telemetry_to_pb(telemetry)) == telemetry
+
+
+def test_view_delta_and_report_round_trip() -> None:
+    view = CellView(
+        cell=CELL, state=CellState.DRAINING, incarnation="a", sequence=1, draining=True, telemetry=TELEMETRY
+    )
+    version = ViewVersion(control_id="c", incarnation="i", counter=3)
+    delta = ViewDelta(version=version, full=True, cells=(view,), removed=("gone",))
+    assert convert.delta_from_pb(convert.delta_to_pb(delta)) == delta
+    report = GatewayReport(
+        gateway_id="g",
+        site="east",
+        sequence=2,
+        paths=(PathReading(cell_id="east-0", rtt_s=0.02, reachable=True, succeeded=3),),
+        weights=(("east-0", 134),),
+        pressures=(("east-0", 0.25),),
+        notes=(("east-0", "best"),),
+    )
+    assert convert.report_from_pb(convert.report_to_pb(report)) == report
+
+
+def test_every_model_field_has_its_message_field() -> None:
+    pairs: list[tuple[Any, Any]] = [(Cell, pb.Cell), (Capabilities, pb.Capabilities), (EngineReading, pb.EngineReading)]
+    pairs += [(GpuReading, pb.GpuReading), (Telemetry, pb.Telemetry), (CellView, pb.CellView)]
+    for model, message in pairs:
+        assert [item.name for item in dataclasses.fields(model)] == [field.name for field in message.DESCRIPTOR.fields]
