@@ -1,0 +1,1 @@
+"""The gateway process: measures paths, scores, serves ADS, reads outcomes."""

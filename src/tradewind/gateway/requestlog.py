@@ -1,0 +1,102 @@
+"""A bounded NDJSON log of requests, two files at most; never a prompt, never a key."""
+
+import logging
+from collections import deque
+from pathlib import Path
+
+import msgspec
+
+from tradewind.model.outcome import Outcome
+from tradewind.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+MAX_FILE_BYTES = 16 * 2**20
+MAX_WAITING_LINES = 20_000  # between two flushes; beyond it the oldest are dropped and counted
+MAX_TEXT = 200  # characters of any string that a client or an engine chose
+
+
+class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One request as it is logged; times in seconds."""
+
+    at: str  # wall clock, ISO 8601, UTC
+    id: str
+    cell: str | None = None
+    model: str | None = None
+    status: int = 0
+    flags: str = ""
+    attempts: int = 1
+    attempted: tuple[str, ...] = ()
+    ttft_s: float | None = None
+    duration_s: float = 0.0
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    stream_error_code: int | None = None
+    client_cancelled: bool = False
+    request_bytes: int = 0
+    response_bytes: int = 0
+
+
+def line_of(outcome: Outcome, *, at: str) -> RequestLine:
+    """The line of one outcome, with every foreign string cut."""
+    return RequestLine(
+        at=at,
+        id=outcome.request_id[:MAX_TEXT],
+        cell=outcome.cell_id,
+        model=outcome.model[:MAX_TEXT] if outcome.model else None,
+        status=outcome.status,
+        flags=outcome.flags[:MAX_TEXT],
+        attempts=outcome.attempts,
+        attempted=outcome.attempted_cells[:8],
+        ttft_s=outcome.ttft_s,
+        duration_s=outcome.duration_s,
+        prompt_tokens=outcome.prompt_tokens,
+        cached_tokens=outcome.cached_tokens,
+        completion_tokens=outcome.completion_tokens,
+        stream_error_code=outcome.stream_error_code,
+        client_cancelled=outcome.client_cancelled,
+        request_bytes=outcome.request_bytes,
+        response_bytes=outcome.response_bytes,
+    )
+
+
+class RequestLog:
+    """Collects lines in memory and appends them in batches; `flush` is blocking and belongs in a thread."""
+
+    def __init__(self, path: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
+        self._path = path
+        self._max_file_bytes = max_file_bytes
+        self._waiting: deque[RequestLine] = deque()
+        self._last_error = ""
+        self.dropped = 0
+
+    def add(self, line: RequestLine) -> None:
+        """Keep a line for the next flush."""
+        if len(self._waiting) >= MAX_WAITING_LINES:
+            self._waiting.popleft()
+            self.dropped += 1
+        self._waiting.append(line)
+
+    def flush(self) -> None:
+        """Append what waits; a disk that refuses costs the lines, which are counted."""
+        lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not lines:
+            return
+        data = msgspec.json.Encoder().encode_lines(lines)
+        try:
+            self._rotate(len(data))
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab") as out:
+                out.write(data)
+            self._last_error = ""
+        except OSError as error:
+            self.dropped += len(lines)
+            if str(error) != self._last_error:
+                log_event(log, "request_log.not_written", level=logging.WARNING, path=self._path, error=error)
+            self._last_error = str(error)
+
+    def _rotate(self, coming_bytes: int) -> None:
+        size = self._path.stat().st_size if self._path.exists() else 0
+        if size and size + coming_bytes > self._max_file_bytes:
+            self._path.replace(self._path.with_suffix(self._path.suffix + ".1"))

@@ -1,0 +1,66 @@
+"""Counting outcomes: what proves life, the last minute, and bounded series."""
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tradewind.gateway.outcomes import MAX_LABELS, OutcomeBook, proves_failure, proves_life
+from tradewind.model.outcome import Outcome
+
+
+def outcome(status: int, *, flags: str = "", cell: str | None = "x", **more: object) -> Outcome:
+    return Outcome(request_id="r", cell_id=cell, status=status, flags=flags, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("item", "life", "failure"),
+    [
+        (outcome(200), True, False),
+        (outcome(400), True, False),
+        (outcome(429), True, False),
+        (outcome(503), False, False),
+        (outcome(503, flags="UF,URX"), False, True),
+        (outcome(500), False, True),
+        (outcome(200, stream_error_code=500), False, True),
+        (outcome(0, flags="DC", client_cancelled=True), False, False),
+        (outcome(503, flags="UH", cell=None), False, False),
+        (outcome(0, flags="UC"), False, True),
+    ],
+)
+def test_what_an_outcome_says_of_its_cell(item: Outcome, life: bool, failure: bool) -> None:
+    assert (proves_life(item), proves_failure(item)) == (life, failure)
+
+
+def test_the_summary_covers_the_last_minute_only() -> None:
+    book = OutcomeBook(CollectorRegistry())
+    book.add(outcome(500), known_models=frozenset(), now_s=0)
+    for number in range(100):
+        book.add(outcome(200, ttft_s=number / 100), known_models=frozenset(), now_s=50)
+    summary = book.summary(now_s=61)
+    assert summary.statuses == {"200": 100}
+    assert summary.cells["x"].ttft_p95_s == pytest.approx(0.95)
+    assert book.cells["x"].failed == 1
+
+
+def test_fc_64_junk_models_and_cells_do_not_grow_the_page() -> None:
+    registry = CollectorRegistry()
+    book = OutcomeBook(registry)
+    known = frozenset({"m"})
+    for number in range(5_000):
+        junk = Outcome(request_id="r", cell_id=f"cell-{number}", model=f"junk-{number}", status=200, ttft_s=0.1)
+        book.add(junk, known_models=known, now_s=0)
+    page = generate_latest(registry)
+    assert len(page) < 2**20
+    assert b"junk" not in page
+    assert page.count(b"tradewind_gateway_requests_total{") <= MAX_LABELS + 2
+
+
+def test_fc_64_series_of_removed_cells_disappear() -> None:
+    registry = CollectorRegistry()
+    book = OutcomeBook(registry)
+    for cell in ("gone", "stays"):
+        book.add(outcome(200, cell=cell, ttft_s=0.1), known_models=frozenset(), now_s=0)
+    book.keep_only(frozenset({"stays"}))
+    page = generate_latest(registry)
+    assert b"gone" not in page
+    assert b"stays" in page
+    assert sorted(book.cells) == ["stays"]

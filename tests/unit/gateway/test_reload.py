@@ -1,0 +1,71 @@
+"""Configuration reload: invalid keeps the old one, valid after invalid applies."""
+
+from pathlib import Path
+
+import pytest
+
+from tradewind.config.load import load
+from tradewind.gateway.reload import ConfigWatch
+
+CELL = "{id: x, site: east, url: 'http://127.0.0.1:8000'}"
+OLD = f"cells: [{CELL}]\n"
+NEW = f"cells: [{CELL}]\nmodels: [m]\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "grid.yaml"
+    path.write_text(OLD)
+    return path
+
+
+def watch(path: Path) -> ConfigWatch:
+    return ConfigWatch(path, load(path))
+
+
+def test_an_unchanged_file_is_not_read(path: Path) -> None:
+    watched = watch(path)
+    assert watched.poll() is None
+    assert watched.applied == watched.failures == 0
+
+
+def test_fc_48_valid_invalid_valid(path: Path) -> None:
+    watched = watch(path)
+    path.write_text("cells: [")
+    assert watched.poll() is None
+    assert watched.failures == 1
+    assert "grid.yaml" in watched.last_error
+    path.write_text(NEW)
+    config = watched.poll()
+    assert config is not None
+    assert config.models == ["m"]
+    assert watched.last_error == ""
+
+
+def test_fc_48_a_half_written_file_is_refused_and_then_taken(path: Path) -> None:
+    watched = watch(path)
+    path.write_text(NEW[: len(NEW) // 2])
+    assert watched.poll() is None
+    assert watched.failures == 1
+    path.write_text(NEW)
+    assert watched.poll() is not None
+
+
+def test_fc_48_a_swapped_symlink_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "old.yaml").write_text(OLD)
+    (tmp_path / "new.yaml").write_text(NEW)
+    link, next_link = tmp_path / "grid.yaml", tmp_path / "next"
+    link.symlink_to("old.yaml")
+    watched = watch(link)
+    next_link.symlink_to("new.yaml")
+    next_link.replace(link)
+    config = watched.poll()
+    assert config is not None
+    assert config.models == ["m"]
+
+
+def test_fc_48_a_file_that_vanishes_keeps_the_configuration(path: Path) -> None:
+    watched = watch(path)
+    path.unlink()
+    assert watched.poll() is None
+    assert watched.failures == 0

@@ -1,0 +1,62 @@
+"""The request log: bounded, rotated, never fatal, and without anything a client typed but ids and model names."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tradewind.gateway import requestlog
+from tradewind.gateway.requestlog import RequestLog, line_of
+from tradewind.model.outcome import Outcome
+
+OUTCOME = Outcome(request_id="r1", cell_id="x", model="m", status=200, ttft_s=0.2, duration_s=1.5, completion_tokens=9)
+
+
+def test_a_line_holds_ids_status_and_times(tmp_path: Path) -> None:
+    log = RequestLog(tmp_path / "requests.ndjson")
+    log.add(line_of(OUTCOME, at="2026-01-01T00:00:00Z"))
+    log.flush()
+    line = json.loads((tmp_path / "requests.ndjson").read_text())
+    assert line == {
+        "at": "2026-01-01T00:00:00Z",
+        "id": "r1",
+        "cell": "x",
+        "model": "m",
+        "status": 200,
+        "ttft_s": 0.2,
+        "duration_s": 1.5,
+        "completion_tokens": 9,
+    }
+
+
+def test_long_strings_are_cut() -> None:
+    line = line_of(Outcome(request_id="r" * 10_000, cell_id=None, model="m" * 10_000), at="")
+    assert len(line.id) == len(line.model or "") == requestlog.MAX_TEXT
+
+
+def test_two_files_at_most(tmp_path: Path) -> None:
+    log = RequestLog(tmp_path / "requests.ndjson", max_file_bytes=500)
+    for _ in range(50):
+        log.add(line_of(OUTCOME, at="t"))
+        log.flush()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["requests.ndjson", "requests.ndjson.1"]
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 1_000
+
+
+def test_beyond_the_bound_the_oldest_lines_go_and_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requestlog, "MAX_WAITING_LINES", 3)
+    log = RequestLog(tmp_path / "requests.ndjson")
+    for number in range(5):
+        log.add(line_of(Outcome(request_id=str(number), cell_id=None), at="t"))
+    log.flush()
+    kept = [json.loads(line)["id"] for line in (tmp_path / "requests.ndjson").read_text().splitlines()]
+    assert kept == ["2", "3", "4"]
+    assert log.dropped == 2
+
+
+def test_a_disk_that_refuses_costs_lines_only(tmp_path: Path) -> None:
+    (tmp_path / "requests.ndjson").mkdir()
+    log = RequestLog(tmp_path / "requests.ndjson")
+    log.add(line_of(OUTCOME, at="t"))
+    log.flush()
+    assert log.dropped == 1
