@@ -1,0 +1,1 @@
+"""The cell agent: scrapes, watches liveness, sends heartbeats."""

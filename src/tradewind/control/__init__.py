@@ -1,0 +1,1 @@
+"""The control process: registry, life cycle, grid views, admin API."""

@@ -1,0 +1,1 @@
+"""A read-only page of what the grid is doing."""

@@ -1,0 +1,1 @@
+"""Live experiments: grid harness, load client, demo, reports."""

@@ -1,0 +1,1 @@
+"""Request records to percentiles, shares, leak, reroute and intervals."""

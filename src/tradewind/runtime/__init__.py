@@ -1,0 +1,1 @@
+"""The only owners of clock, tasks, sockets, processes, logs and metrics."""

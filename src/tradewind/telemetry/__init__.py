@@ -1,0 +1,1 @@
+"""Readers of what engines, GPUs, hosts and paths expose."""

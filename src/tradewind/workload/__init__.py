@@ -1,0 +1,1 @@
+"""Arrivals, lengths and trace readers; seeded."""

@@ -1,0 +1,1 @@
+"""View and weights to an immutable, content-addressed Envoy snapshot."""
