@@ -1,0 +1,84 @@
+"""The slice of the Azure LLM inference trace 2023 (conversation) that ships with the project; CC-BY 4.0, see data/."""
+
+import csv
+import gzip
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+
+from tradewind.workload.plan import Plan, Planned
+
+SLICE = "azure_conv_2023_slice.csv.gz"
+MAX_ROWS = 1_000_000  # a longer trace is cut here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRow:
+    """One request of a trace. `at_s` counts from the first row."""
+
+    at_s: float
+    prompt_tokens: int
+    output_tokens: int
+
+
+def shipped_slice() -> tuple[TraceRow, ...]:
+    """The rows of the shipped slice, in order of arrival."""
+    packed = resources.files("tradewind.workload").joinpath("data", SLICE).read_bytes()
+    return tuple(parse_rows(io.StringIO(gzip.decompress(packed).decode("ascii"))))
+
+
+def read_trace(path: Path) -> tuple[TraceRow, ...]:
+    """The rows of a trace file (.csv or .csv.gz) in the public format. Raises OSError, ValueError."""
+    if path.suffix == ".gz":
+        with gzip.open(path, "rt", encoding="ascii", newline="") as text:
+            return tuple(parse_rows(text))
+    with path.open(encoding="ascii", newline="") as text:
+        return tuple(parse_rows(text))
+
+
+def parse_rows(lines: Iterable[str]) -> Iterator[TraceRow]:
+    """Rows of TIMESTAMP,ContextTokens,GeneratedTokens. Raises ValueError naming the line."""
+    first: datetime | None = None
+    for number, row in enumerate(csv.DictReader(lines), start=2):
+        if number > MAX_ROWS:
+            return
+        try:
+            # The trace has seven digits of a second; datetime takes six.
+            at = datetime.fromisoformat(row["TIMESTAMP"][:26])
+            prompt, output = int(row["ContextTokens"]), int(row["GeneratedTokens"])
+        except (KeyError, TypeError, ValueError) as error:
+            columns = "TIMESTAMP,ContextTokens,GeneratedTokens"
+            raise ValueError(f"line {number} of the trace is not {columns}: {row}") from error
+        first = first or at
+        yield TraceRow(at_s=(at - first).total_seconds(), prompt_tokens=prompt, output_tokens=output)
+
+
+def replay(rows: Iterable[TraceRow], *, rate_per_s: float, for_s: float, prefix: str, start: int = 0) -> Plan:
+    """Replay a trace from row `start` at a mean rate: gaps are scaled by one factor, lengths stay as they are.
+
+    When the trace ends early, it begins again.
+    """
+    source = list(rows)
+    assert len(source) > 1, "a trace needs two rows"
+    scale = (len(source) / rate_per_s) / (source[-1].at_s - source[0].at_s)
+    lap_s = len(source) / rate_per_s
+    begin_s = source[start % len(source)].at_s * scale
+    plan: list[Planned] = []
+    for index in range(start, start + MAX_ROWS):
+        lap, position = divmod(index, len(source))
+        row = source[position]
+        at_s = row.at_s * scale + lap * lap_s - begin_s - (start // len(source)) * lap_s
+        if at_s >= for_s:
+            break
+        plan.append(
+            Planned(
+                request_id=f"{prefix}-{index - start}",
+                at_s=at_s,
+                prompt_tokens=row.prompt_tokens,
+                output_tokens=max(1, row.output_tokens),
+            )
+        )
+    return tuple(plan)
