@@ -1,5 +1,6 @@
 """Workloads: one seed, one plan; lengths and rates are what they say."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def test_shipped_slice_is_the_public_trace() -> None:
     rows = azure.shipped_slice()
     assert len(rows) == 2_000
     assert rows[0] == azure.TraceRow(at_s=0.0, prompt_tokens=1_098, output_tokens=407)
-    assert all(earlier.at_s <= later.at_s for earlier, later in zip(rows, rows[1:], strict=False))
+    assert all(earlier.at_s <= later.at_s for earlier, later in itertools.pairwise(rows))
 
 
 def test_replay_scales_gaps_only_and_wraps_around() -> None:
@@ -88,7 +89,7 @@ def test_replay_scales_gaps_only_and_wraps_around() -> None:
     plan = azure.replay(rows, rate_per_s=7, for_s=600, prefix="r", start=1_900)
     assert 4_000 < len(plan) < 4_400
     assert plan[0].at_s == 0.0
-    assert all(earlier.at_s <= later.at_s for earlier, later in zip(plan, plan[1:], strict=False))
+    assert all(earlier.at_s <= later.at_s for earlier, later in itertools.pairwise(plan))
     assert [item.prompt_tokens for item in plan[:100]] == [row.prompt_tokens for row in rows[1_900:]]
     assert plan[100].prompt_tokens == rows[0].prompt_tokens
 
