@@ -1,0 +1,272 @@
+"""A DCGM exporter's page to the GpuReading of one cell."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tradewind.model.telemetry import GpuReading, UnknownSignal
+from tradewind.telemetry import dcgm_names as names
+from tradewind.telemetry.dcgm_names import Across, GpuSignal, Source
+from tradewind.telemetry.exposition import PageParser, ParsedPage, Sample
+from tradewind.telemetry.gpu_faults import FaultCounter, XidWatch
+
+# What DCGM prints for BLANK, NOT_FOUND, NOT_SUPPORTED and NOT_PERMISSIONED. Exporters drop them now; old ones did not.
+INT32_BLANKS = range(2147483632, 2147483636)
+DOUBLE_BLANKS = range(140737488355328, 140737488355332)
+INT64_BLANK = 9.2e18  # as floats the four 64-bit ones round to one value
+
+MAX_RATIO = 1.02
+LIMITS = {"temperature_c": 150.0, "memory_temperature_c": 150.0, "sm_clock_hz": 1e11, "power_w": 1e5}
+MAX_VALUE = 1e18
+
+GpuKey = tuple[str, str]  # (UUID, GPU_I_ID or "")
+Row = dict[str, float]  # exported name -> raw value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuScrape:
+    """What one page says of one cell's GPUs. reading is None when the page has none of them."""
+
+    reading: GpuReading | None
+    unknown: tuple[UnknownSignal, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
+    missing: tuple[str, ...] = ()  # GPUs of this cell that are not on the page
+    fingerprint: int = 0  # changes when any value of these GPUs does
+    bad_lines: int = 0
+
+
+class _Unusable(Exception):
+    """Why a signal cannot be read from this page."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What is being collected for one scrape."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    sources: list[tuple[str, str]] = field(default_factory=list)
+    unknown: list[UnknownSignal] = field(default_factory=list)
+
+
+class DcgmReader:
+    """Reads page after page of one exporter for one cell; remembers units, fault counters and XIDs it has seen."""
+
+    def __init__(self, gpu_uuids: Sequence[str] = ()) -> None:
+        """gpu_uuids: the cell's GPUs, "GPU-..." or "GPU-.../3" for MIG instance 3; empty = all GPUs of the page."""
+        self._wanted_gpus = tuple(gpu_uuids)
+        self._parser = PageParser(names.wanted_names())
+        self._percent: set[str] = set()  # names that were above 1 once, so are percent
+        self._ecc = FaultCounter()
+        self._ecc_source: Source | None = None
+        self._replay = FaultCounter()
+        self._xid = XidWatch()
+
+    def read(self, page: bytes, *, whole: bool = True) -> GpuScrape:
+        """Never raises. An empty page, as an exporter gives while it rebuilds, is no data and not zero load."""
+        parsed = self._parser.parse(page, whole=whole)
+        all_rows = _rows(parsed)
+        rows, missing = self._select(all_rows)
+        if not rows:
+            what = "no GPU on the page" if not all_rows else "none of the cell's GPUs is on the page"
+            return GpuScrape(
+                reading=None,
+                unknown=(UnknownSignal(signal="gpu", reason=what),),
+                missing=missing,
+                bad_lines=parsed.bad_lines,
+            )
+        self._learn_units(all_rows)
+        found = _Found()
+        for signal in names.SIGNALS:
+            self._collect(found, signal.signal, self._combined(signal, rows))
+        self._collect(found, "vram_ratio", self._vram(rows))
+        self._collect(found, "pcie_bytes_per_s", self._pcie(rows))
+        self._collect(found, "ecc_uncorrected_total", self._ecc_total(rows))
+        self._collect(found, "pcie_replay_total", self._replay_total(rows))
+        reading = _build(found, rows, self._xid.update(_xids(parsed, rows)))
+        return GpuScrape(
+            reading=reading,
+            unknown=tuple(found.unknown),
+            sources=tuple(found.sources),
+            missing=missing,
+            fingerprint=hash(tuple(sorted((key, tuple(sorted(row.items()))) for key, row in rows.items()))),
+            bad_lines=parsed.bad_lines,
+        )
+
+    def _select(self, rows: dict[GpuKey, Row]) -> tuple[dict[GpuKey, Row], tuple[str, ...]]:
+        if not self._wanted_gpus:
+            return rows, ()
+        chosen = {key: row for key, row in rows.items() if any(_is_gpu(key, gpu) for gpu in self._wanted_gpus)}
+        missing = tuple(gpu for gpu in self._wanted_gpus if not any(_is_gpu(key, gpu) for key in chosen))
+        return chosen, missing
+
+    def _learn_units(self, rows: dict[GpuKey, Row]) -> None:
+        for row in rows.values():
+            self._percent.update(
+                name for name, value in row.items() if value > MAX_RATIO and names.may_be_percent(name)
+            )
+
+    def _collect(self, found: _Found, signal: str, result: tuple[float, str] | str) -> None:
+        if isinstance(result, str):
+            found.unknown.append(UnknownSignal(signal=signal, reason=result))
+        else:
+            found.values[signal], source = result
+            found.sources.append((signal, source))
+
+    def _combined(self, signal: GpuSignal, rows: dict[GpuKey, Row]) -> tuple[float, str] | str:
+        """Value and source, or the reason why there is none."""
+        best: tuple[list[float], str] | None = None
+        for source in signal.sources:
+            readings = [reading for row in rows.values() if (reading := self._value(source, row)) is not None]
+            values = [_rounded(signal, value) for value, _ in readings if _is_sane(signal, value)]
+            if values and (best is None or len(values) > len(best[0])):
+                best = values, readings[0][1]
+        if best is None:
+            wanted = " or ".join(source.names[-1][0] for source in signal.sources)
+            present = any(name in row for row in rows.values() for source in signal.sources for name, _ in source.names)
+            return f"{wanted} {'has no usable value' if present else 'is not exported'}"
+        return _across(signal.across, best[0]), best[1]
+
+    def _value(self, source: Source, row: Row) -> tuple[float, str] | None:
+        """(value in our unit, name) by the first name that the row has."""
+        for name, factor in source.names:
+            if name in row:
+                return row[name] * (names.PERCENT if name in self._percent else factor), name
+        return None
+
+    def _vram(self, rows: dict[GpuKey, Row]) -> tuple[float, str] | str:
+        ratios = []
+        for row in rows.values():
+            used, free = self._value(names.FB_USED, row), self._value(names.FB_FREE, row)
+            total, reserved = self._value(names.FB_TOTAL, row), self._value(names.FB_RESERVED, row)
+            size = total[0] if total else used[0] + free[0] + (reserved[0] if reserved else 0.0) if used and free else 0
+            if used and 0 <= used[0] <= size:
+                ratios.append((used[0] / size, used[1]))
+        if not ratios:
+            return "DCGM_FI_DEV_FB_USED and FB_FREE are not exported"
+        return sum(ratio for ratio, _ in ratios) / len(ratios), ratios[0][1]
+
+    def _pcie(self, rows: dict[GpuKey, Row]) -> tuple[float, str] | str:
+        """The busiest GPU's link: a mean would hide one crowded link among eight."""
+        totals = []
+        for row in rows.values():
+            sent, received = self._value(names.PCIE_TX, row), self._value(names.PCIE_RX, row)
+            if sent and received:
+                totals.append((sent[0] + received[0], f"{sent[1]} + {received[1].rpartition('PCIE_')[2]}"))
+        return max(totals) if totals else "DCGM_FI_PROF_PCIE_TX_BYTES and RX_BYTES are not exported"
+
+    def _ecc_total(self, rows: dict[GpuKey, Row]) -> tuple[float, str] | str:
+        for source in (self._ecc_source,) if self._ecc_source else names.ECC_UNCORRECTED:
+            readings = {key: reading for key, row in rows.items() if (reading := self._value(source, row)) is not None}
+            if readings:
+                self._ecc_source = source
+                total = self._ecc.update({key: value for key, (value, _) in readings.items()})
+                return total, next(iter(readings.values()))[1]
+        return "no ECC or row-remap counter is exported"
+
+    def _replay_total(self, rows: dict[GpuKey, Row]) -> tuple[float, str] | str:
+        readings = {
+            key: value for key, row in rows.items() if (value := self._value(names.PCIE_REPLAY, row)) is not None
+        }
+        if not readings:
+            return "DCGM_FI_DEV_PCIE_REPLAY_COUNTER is not exported"
+        total = self._replay.update({key: value for key, (value, _) in readings.items()})
+        return total, next(iter(readings.values()))[1]
+
+
+def is_blank(value: float) -> bool:
+    """True for NaN, infinities, negative values and DCGM's codes for "no value"."""
+    if not 0 <= value < INT64_BLANK:
+        return True
+    whole = int(value)
+    return whole == value and (whole in INT32_BLANKS or whole in DOUBLE_BLANKS)
+
+
+def _rows(parsed: ParsedPage) -> dict[GpuKey, Row]:
+    """Values by GPU and name. A series repeated for several pods of one GPU counts once."""
+    rows: dict[GpuKey, Row] = {}
+    for name, samples in parsed.samples.items():
+        if name == names.XID_COUNT.names[0][0]:
+            continue
+        for sample in samples:
+            row = rows.setdefault(_key(sample), {})
+            if not is_blank(sample.value):
+                row[name] = max(row.get(name, 0.0), sample.value)
+    return {key: row for key, row in rows.items() if row}
+
+
+def _key(sample: Sample) -> GpuKey:
+    """By UUID and MIG instance; labels change their case between releases. Never by host or pod: those lie."""
+    labels = {name.lower(): value for name, value in sample.labels}
+    uuid = labels.get("uuid") or labels.get("gpu_uuid")
+    instance = labels.get("gpu_i_id", "")
+    return (uuid, instance) if uuid else (f"gpu {labels.get('gpu') or labels.get('device', '?')}", instance)
+
+
+def _is_gpu(key: GpuKey, wanted: str) -> bool:
+    return wanted in (key[0], f"{key[0]}/{key[1]}")
+
+
+def _is_sane(signal: GpuSignal, value: float) -> bool:
+    if signal.unit == "ratio":
+        return value <= MAX_RATIO
+    return value <= LIMITS.get(signal.signal, MAX_VALUE)
+
+
+def _rounded(signal: GpuSignal, value: float) -> float:
+    return min(1.0, value) if signal.unit == "ratio" else value
+
+
+def _across(across: Across, values: list[float]) -> float:
+    match across:
+        case Across.MEAN:
+            return sum(values) / len(values)
+        case Across.MAX:
+            return max(values)
+        case Across.MIN:
+            return min(values)
+        case Across.OR:
+            bits = 0
+            for value in values:
+                bits |= int(value)
+            return bits
+
+
+def _xids(parsed: ParsedPage, rows: dict[GpuKey, Row]) -> dict[GpuKey, tuple[int | None, float | None]]:
+    """Per GPU of the cell: the last XID code, and how many XIDs the exporter counted in its window."""
+    counts: dict[GpuKey, float] = {}
+    for sample in parsed.samples.get(names.XID_COUNT.names[0][0], ()):
+        if not is_blank(sample.value):
+            counts[_key(sample)] = counts.get(_key(sample), 0.0) + sample.value
+    found: dict[GpuKey, tuple[int | None, float | None]] = {}
+    for key, row in rows.items():
+        code = next((int(row[name]) for name, _ in names.XID.names if name in row), None)
+        if code is not None or key in counts:
+            found[key] = code, counts.get(key)
+    return found
+
+
+def _build(found: _Found, rows: dict[GpuKey, Row], xid: tuple[int | None, float | None]) -> GpuReading:
+    values = found.values
+    code, count = xid
+    if count is None:
+        found.unknown.append(UnknownSignal(signal="xid", reason="no XID metric is exported"))
+    else:
+        found.sources.append(("xid", "DCGM_FI_DEV_XID_ERRORS"))
+    bits = values.get("throttle_bits")
+    return GpuReading(
+        gpus=len(rows),
+        util_ratio=values.get("util_ratio"),
+        vram_ratio=values.get("vram_ratio"),
+        sm_active_ratio=values.get("sm_active_ratio"),
+        tensor_active_ratio=values.get("tensor_active_ratio"),
+        dram_active_ratio=values.get("dram_active_ratio"),
+        temperature_c=values.get("temperature_c"),
+        memory_temperature_c=values.get("memory_temperature_c"),
+        sm_clock_hz=values.get("sm_clock_hz"),
+        power_w=values.get("power_w"),
+        throttle_bits=None if bits is None else int(bits),
+        xid=code,
+        xid_count=count,
+        ecc_uncorrected_total=values.get("ecc_uncorrected_total"),
+        pcie_replay_total=values.get("pcie_replay_total"),
+        pcie_bytes_per_s=values.get("pcie_bytes_per_s"),
+    )

@@ -1,0 +1,296 @@
+"""An engine's metrics page to an EngineReading, with the source of each signal and the reason for each unknown."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tradewind.model.telemetry import EngineReading, Histogram, UnknownSignal
+from tradewind.telemetry.engine_names import (
+    COMMON_RULES,
+    TABLES,
+    VLLM_SLEEP_NAME,
+    EngineTable,
+    Rule,
+    Shape,
+    full_names,
+    wanted_names,
+)
+from tradewind.telemetry.exposition import PageParser, ParsedPage, Sample
+from tradewind.telemetry.histograms import merge_histograms
+
+MAX_REQUESTS = 1e7  # no engine queues more; beyond it the value is garbage
+MAX_COUNTER = 1e18
+RATIO_SLACK = 0.01  # engines round: 1.003 is full, 37.5 is not a ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineScrape:
+    """What one page says. `sources` maps a signal to the metric it came from."""
+
+    kind: str | None  # None: no table knows this page
+    reading: EngineReading
+    unknown: tuple[UnknownSignal, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
+    kv_capacity_tokens: int | None = None
+    block_size_tokens: int | None = None
+    asleep: bool | None = None  # the sleep gauge as it stands: it stays up after a resume, so it is not the whole truth
+    bad_lines: int = 0
+
+
+class _Unusable(Exception):
+    """Why a signal cannot be read from this page."""
+
+
+class EngineReader:
+    """Reads the pages of one engine; keeps nothing but what makes the next page cheaper to read."""
+
+    def __init__(self) -> None:
+        self._parser = PageParser(wanted_names())
+
+    def read(self, page: bytes, *, served: Iterable[str] = (), whole: bool = True) -> EngineScrape:
+        """`served` are the model names the engine lists: series of other models are left out. Never raises."""
+        parsed = self._parser.parse(page, whole=whole)
+        table = _table_of(parsed)
+        if table is None:
+            reason = "no metric of a known engine is on the page"
+            return EngineScrape(
+                kind=None,
+                reading=EngineReading(),
+                unknown=(UnknownSignal(signal="engine", reason=reason),),
+                bad_lines=parsed.bad_lines,
+            )
+        return _Reading(table, parsed, frozenset(served), whole=whole).scrape()
+
+
+def _table_of(parsed: ParsedPage) -> EngineTable | None:
+    """The engine kind whose load gauges, or else any of whose names, are on the page."""
+
+    def hits(table: EngineTable) -> int:
+        names = (name for rule in table.rules for name in _names_on_page(table, rule))
+        return sum(name in parsed.samples for name in names)
+
+    best = max(TABLES, key=hits)
+    return best if hits(best) else None
+
+
+def _names_on_page(table: EngineTable, rule: Rule) -> tuple[str, ...]:
+    suffix = "_count" if rule.shape in (Shape.HISTOGRAM, Shape.HISTOGRAM_COUNT) else ""
+    return tuple(name + suffix for name in full_names(table, rule.names))
+
+
+class _Reading:
+    """One page being read."""
+
+    def __init__(self, table: EngineTable, parsed: ParsedPage, served: frozenset[str], *, whole: bool) -> None:
+        self._table = table
+        self._parsed = parsed
+        self._whole = whole
+        self._models = _models_on_page(parsed, served)
+        self._ranks = self._all_ranks()
+
+    def scrape(self) -> EngineScrape:
+        values: dict[str, float | Histogram] = {}
+        sources: list[tuple[str, str]] = []
+        unknown: list[UnknownSignal] = []
+        common = EngineTable(kind="common", prefixes=("",), rules=COMMON_RULES, rank_label="")
+        for table in (self._table, common):
+            for rule in table.rules:
+                try:
+                    values[rule.signal], source = self._value(table, rule)
+                    sources.append((rule.signal, source))
+                except _Unusable as error:
+                    unknown.append(UnknownSignal(signal=rule.signal, reason=str(error)))
+        reading = EngineReading(**values)  # type: ignore[arg-type]  # rules name fields of EngineReading, a test holds it
+        computed = _computed_prompt_tokens(reading)
+        if computed is not None:
+            reading = replace(reading, prompt_computed_tokens_total=computed)
+            unknown = [entry for entry in unknown if entry.signal != "prompt_computed_tokens_total"]
+            sources.append(("prompt_computed_tokens_total", "prompt tokens less prefix hits"))
+        asleep = self._asleep()
+        if asleep is not None:
+            reading = replace(reading, sleeping=asleep and not reading.running_requests)
+            sources.append(("sleeping", VLLM_SLEEP_NAME))
+        capacity, block_size = self._kv_capacity()
+        return EngineScrape(
+            kind=self._table.kind,
+            reading=reading,
+            unknown=tuple(unknown),
+            sources=tuple(sources),
+            kv_capacity_tokens=capacity,
+            block_size_tokens=block_size,
+            asleep=asleep,
+            bad_lines=self._parsed.bad_lines,
+        )
+
+    def _value(self, table: EngineTable, rule: Rule) -> tuple[float | Histogram, str]:
+        """Value and source by the first usable alias. Raises _Unusable with the reason of the first that is present."""
+        reason = None
+        names = full_names(table, rule.names)
+        for name in names:
+            try:
+                value = self._by_name(table, rule, name)
+            except _Unusable as error:
+                reason = reason or str(error)
+                continue
+            if value is not None:
+                return value, name
+        raise _Unusable(reason or f"{' or '.join(names)} is not on the page")
+
+    def _by_name(self, table: EngineTable, rule: Rule, name: str) -> float | Histogram | None:
+        """None if the name is not on the page."""
+        if rule.shape is Shape.HISTOGRAM:
+            return self._histogram(name)
+        full = name + "_count" if rule.shape is Shape.HISTOGRAM_COUNT else name
+        present = self._of_model(full)
+        if not present:
+            return None
+        series = [sample for sample in present if _passes(sample, rule.where)]
+        if not series:
+            if rule.zero_if_filtered:
+                return 0.0
+            raise _Unusable(f"{full} has no series with {rule.where[0][0]}={rule.where[0][1]}")
+        self._check_ranks(table, rule, series, full)
+        by_rank = self._by_rank(table, rule, series, full)
+        return _combine(rule.shape, by_rank)
+
+    def _by_rank(self, table: EngineTable, rule: Rule, series: list[Sample], name: str) -> list[float]:
+        """One value per group of series: replicas (tensor-parallel ranks) say the same thing, the largest counts."""
+        groups: dict[tuple[tuple[str, str], ...], float] = {}
+        for sample in series:
+            value = _checked(sample.value, rule.shape, name)
+            key = tuple(item for item in sample.labels if item[0] not in table.replica_labels)
+            groups[key] = max(groups.get(key, value), value)
+        return list(groups.values())
+
+    def _check_ranks(self, table: EngineTable, rule: Rule, series: list[Sample], name: str) -> None:
+        """A gauge that lacks a rank which other series have is not the engine's load."""
+        lazily_made = rule.shape in (Shape.COUNTER, Shape.HISTOGRAM_COUNT)  # appear with their first event
+        if not table.rank_label or (lazily_made and self._whole):
+            return
+        ranks = {sample.label(table.rank_label) for sample in series} - {None}
+        if ranks and len(ranks) < len(self._ranks):
+            raise _Unusable(f"{name} has {len(ranks)} of {len(self._ranks)} engine ranks")
+
+    def _all_ranks(self) -> frozenset[str]:
+        label = self._table.rank_label
+        names = (name for rule in self._table.rules for name in _names_on_page(self._table, rule))
+        ranks = (sample.label(label) for name in names for sample in self._of_model(name))
+        return frozenset(rank for rank in ranks if rank is not None)
+
+    def _of_model(self, name: str) -> list[Sample]:
+        """Series of this name that belong to the engine's own models, or to none."""
+        samples = self._parsed.samples.get(name, ())
+        return [sample for sample in samples if (model := sample.label("model_name")) is None or model in self._models]
+
+    def _histogram(self, name: str) -> Histogram | None:
+        buckets, counts, sums = (self._of_model(name + suffix) for suffix in ("_bucket", "_count", "_sum"))
+        if not buckets and not counts:
+            return None
+        try:
+            merged = merge_histograms(buckets, counts, sums, replica_labels=self._table.replica_labels)
+        except ValueError as error:
+            raise _Unusable(f"{name}: {error}") from None
+        ranks = {sample.label(self._table.rank_label) for sample in buckets} - {None}
+        if not self._whole and len(ranks) < len(self._ranks):
+            raise _Unusable(f"{name} has {len(ranks)} of {len(self._ranks)} engine ranks")
+        return merged
+
+    def _asleep(self) -> bool | None:
+        """vLLM's sleep gauge: True if every rank says it is not awake."""
+        awake = [sample.value for sample in self._of_model(VLLM_SLEEP_NAME) if sample.label("sleep_state") == "awake"]
+        return all(value == 0 for value in awake) if awake else None
+
+    def _kv_capacity(self) -> tuple[int | None, int | None]:
+        if self._table.kind == "vllm":
+            return _vllm_kv_capacity(self._of_model("vllm:cache_config_info"))
+        capacity = self._plain(self._table.kv_capacity_names, Shape.COUNTER)
+        block_size = self._plain(self._table.block_size_names, Shape.LARGEST)
+        return capacity, block_size
+
+    def _plain(self, names: tuple[str, ...], shape: Shape) -> int | None:
+        if not names:
+            return None
+        rule = Rule(signal="capacity", names=names, shape=shape)
+        try:
+            value, _ = self._value(self._table, rule)
+        except _Unusable:
+            return None
+        assert isinstance(value, float)
+        return int(value) or None
+
+
+def _models_on_page(parsed: ParsedPage, served: frozenset[str]) -> frozenset[str]:
+    """Which model_name labels are this engine's. vLLM books aliases and LoRA under the first served name."""
+    labels = (sample.label("model_name") for samples in parsed.samples.values() for sample in samples)
+    on_page = frozenset(label for label in labels if label is not None)
+    own = on_page & served
+    if own:
+        return own
+    return on_page if len(on_page) == 1 or not served else frozenset()
+
+
+def _passes(sample: Sample, where: tuple[tuple[str, str], ...]) -> bool:
+    for name, wanted in where:
+        value = sample.label(name) or ""
+        if not (value.startswith(wanted[:-1]) if wanted.endswith("*") else value == wanted):
+            return False
+    return True
+
+
+def _checked(value: float, shape: Shape, name: str) -> float:
+    """The value, clipped where engines round. Raises _Unusable for what cannot be true."""
+    if math.isnan(value):
+        raise _Unusable(f"{name} is NaN")
+    if shape in (Shape.RATIO, Shape.RATIO_MAX):
+        if not 0 <= value <= 1 + RATIO_SLACK:
+            raise _Unusable(f"{name} is {value:g}, outside 0..1")
+        return min(1.0, value)
+    limit = MAX_REQUESTS if shape is Shape.GAUGE else MAX_COUNTER
+    if not 0 <= value <= limit:
+        raise _Unusable(f"{name} is {value:g}, outside 0..{limit:g}")
+    return value
+
+
+def _combine(shape: Shape, by_rank: list[float]) -> float:
+    match shape:
+        case Shape.GAUGE | Shape.COUNTER | Shape.HISTOGRAM_COUNT:
+            return math.fsum(by_rank)
+        case Shape.RATIO:
+            return math.fsum(by_rank) / len(by_rank)
+        case Shape.RATIO_MAX | Shape.LARGEST:
+            return max(by_rank)
+        case Shape.HISTOGRAM:
+            raise AssertionError("histograms are merged, not combined")
+
+
+def _computed_prompt_tokens(reading: EngineReading) -> float | None:
+    """Versions without a by-source counter: prompt tokens less those the prefix cache served."""
+    prompt, hits = reading.prompt_tokens_total, reading.prefix_hit_tokens_total
+    if reading.prompt_computed_tokens_total is not None or prompt is None or hits is None:
+        return None
+    return max(0.0, prompt - hits)
+
+
+def _vllm_kv_capacity(samples: list[Sample]) -> tuple[int | None, int | None]:
+    """(tokens, block size) from the labels of cache_config_info; ranks add up."""
+    labels: list[Mapping[str, str]] = [dict(sample.labels) for sample in samples]
+    sizes = [size for entry in labels if (size := _whole_number(entry.get("block_size"))) is not None]
+    block_size = sizes[0] if sizes and len(set(sizes)) == 1 else None
+    capacities = [_rank_capacity(entry) for entry in labels]
+    known = [capacity for capacity in capacities if capacity is not None]
+    return (sum(known) if known and len(known) == len(capacities) else None), block_size
+
+
+def _rank_capacity(labels: Mapping[str, str]) -> int | None:
+    tokens = _whole_number(labels.get("kv_cache_size_tokens"))
+    if tokens is not None:
+        return tokens
+    blocks, size = _whole_number(labels.get("num_gpu_blocks")), _whole_number(labels.get("block_size"))
+    return blocks * size if blocks is not None and size is not None else None
+
+
+def _whole_number(text: str | None) -> int | None:
+    """A positive whole number of at most 18 digits, else None: the labels also hold "None" and "auto"."""
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > 18:
+        return None
+    return int(text) or None

@@ -1,0 +1,81 @@
+"""Prometheus bucket series of several ranks to one cumulative histogram."""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from tradewind.model.telemetry import Histogram
+from tradewind.telemetry.exposition import Labels, Sample
+
+MAX_COUNT = 1e18
+
+
+def merge_histograms(
+    buckets: Sequence[Sample], counts: Sequence[Sample], sums: Sequence[Sample], *, replica_labels: tuple[str, ...] = ()
+) -> Histogram:
+    """Sum the histograms of all ranks over the bounds that all of them have; replicas (by label) count once.
+
+    The +Inf bucket may be missing where _count is there. Raises ValueError with the reason if no histogram can be made.
+    """
+    parts: dict[Labels, dict[float, float]] = {}
+    for sample in buckets:
+        bound = _bound(sample.label("le"))
+        key = tuple(item for item in sample.labels if item[0] != "le")
+        part = parts.setdefault(key, {})
+        part[bound] = max(part.get(bound, 0.0), _count(sample.value))
+    for sample in counts:
+        parts.setdefault(sample.labels, {}).setdefault(math.inf, _count(sample.value))
+    chosen = _one_per_replica(parts, replica_labels)
+    if not chosen:
+        raise ValueError("no series")
+    for part in chosen.values():
+        _check(part)
+    bounds = sorted(set.intersection(*(set(part) for part in chosen.values())) - {math.inf})
+    if not bounds:
+        raise ValueError("its ranks have no bucket bound in common")
+    cumulative = tuple(math.fsum(part[bound] for part in chosen.values()) for bound in (*bounds, math.inf))
+    return Histogram(bounds=tuple(bounds), counts=cumulative, total=_total(sums, chosen))
+
+
+def _bound(text: str | None) -> float:
+    try:
+        bound = float(text or "")
+    except ValueError:
+        raise ValueError("a bucket without a bound") from None
+    if math.isnan(bound) or bound == -math.inf:
+        raise ValueError("a bucket without a bound")
+    return bound
+
+
+def _count(value: float) -> float:
+    if not 0 <= value <= MAX_COUNT:
+        raise ValueError(f"a bucket holds {value:g}")
+    return value
+
+
+def _check(part: dict[float, float]) -> None:
+    if math.inf not in part:
+        raise ValueError("the +Inf bucket is missing")
+    ordered = [part[bound] for bound in sorted(part)]
+    if any(later < earlier for earlier, later in itertools.pairwise(ordered)):
+        raise ValueError("the buckets are not cumulative")
+
+
+def _one_per_replica(
+    parts: dict[Labels, dict[float, float]], replica_labels: tuple[str, ...]
+) -> dict[Labels, dict[float, float]]:
+    """Of parts that differ only in replica labels, the one with most observations."""
+    chosen: dict[Labels, tuple[Labels, dict[float, float]]] = {}
+    for labels, part in sorted(parts.items(), key=lambda entry: entry[0]):
+        key = tuple(item for item in labels if item[0] not in replica_labels)
+        held = chosen.get(key)
+        if held is None or part.get(math.inf, 0.0) > held[1].get(math.inf, 0.0):
+            chosen[key] = labels, part
+    return dict(chosen.values())
+
+
+def _total(sums: Sequence[Sample], chosen: dict[Labels, dict[float, float]]) -> float | None:
+    values = [sample.value for sample in sums if sample.labels in chosen]
+    if len(values) != len(chosen) or not all(0 <= value <= MAX_COUNT for value in values):
+        return None
+    return math.fsum(values)

@@ -1,0 +1,140 @@
+"""All telemetry of one cell over time: holds, staleness, frozen values, flags and ages."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tradewind.model.telemetry import EngineReading, GpuReading, HostReading, Telemetry, UnknownSignal
+from tradewind.telemetry.dcgm import GpuScrape
+from tradewind.telemetry.engine_metrics import EngineScrape
+from tradewind.telemetry.frozen import FrozenWatch
+from tradewind.telemetry.hold import Hold
+
+MAX_UNKNOWN = 64  # a heartbeat names no more than these
+
+DCGM_FALLBACK = "dcgm_fallback"  # GPU telemetry is asked for and cannot be trusted now
+GPU_FROZEN = "gpu_frozen"  # the exporter answers with values that stand still under work
+GPU_MISSING = "gpu_missing"  # some GPUs of the cell are not on the page
+ENGINE_METRICS_STALE = "engine_metrics_stale"  # the engine's metrics page cannot be read
+ENGINE_ASLEEP = "engine_asleep"
+
+
+class CellTelemetry:
+    """Fed by the agent's scrapes, read at every heartbeat. Times come in as now_s of one monotonic clock."""
+
+    def __init__(self, *, scrape_s: float, gpu_source: bool) -> None:
+        """gpu_source: False when no GPU telemetry is configured; then its absence is no fallback."""
+        stale_after_s = 3.0 * scrape_s + 0.5
+        self._engine: Hold[EngineScrape] = Hold(stale_after_s)
+        self._gpu: Hold[GpuScrape] = Hold(stale_after_s)
+        self._host: Hold[HostReading] = Hold(stale_after_s)
+        self._gpu_source = gpu_source
+        self._frozen = FrozenWatch()
+        self._work: tuple[float | None, ...] | None = None
+        self._worked_s: float | None = None  # when the engine's counters were last seen to advance
+        self._work_window_s = 2.0 * scrape_s + 0.5
+        self._awake_since_gauge = False
+        self.last_engine: EngineScrape | None = None  # the newest page, whether or not it is held to be known
+
+    def engine_hit(self, scrape: EngineScrape, at_s: float) -> None:
+        """A page was read at at_s; a page of no known engine counts as a miss."""
+        if scrape.kind is None:
+            self.engine_miss(scrape.unknown[0].reason)
+            return
+        work = _work_counters(scrape.reading)
+        advanced = self._work is not None and work != self._work and any(value is not None for value in work)
+        if advanced:
+            self._worked_s = at_s
+        if not scrape.asleep:
+            self._awake_since_gauge = False
+        elif advanced:
+            self._awake_since_gauge = True
+        self._work = work
+        self.last_engine = scrape
+        self._engine.hit(scrape, at_s)
+
+    def engine_miss(self, reason: str) -> None:
+        self._engine.miss(reason)
+
+    def engine_restarted(self, reason: str) -> None:
+        """Nothing read from the old process holds for the new one."""
+        self._engine.forget(reason)
+        self._work, self._worked_s, self._awake_since_gauge, self.last_engine = None, None, False, None
+
+    def engine_served(self) -> None:
+        """A request has just been answered: vLLM's sleep gauge, if up, is left over from a resume."""
+        self._awake_since_gauge = True
+
+    def gpu_hit(self, scrape: GpuScrape, at_s: float) -> None:
+        if scrape.reading is None:
+            self.gpu_miss(scrape.unknown[0].reason)
+            return
+        worked = self._worked_s is not None and at_s - self._worked_s <= self._work_window_s
+        self._frozen.look(scrape.fingerprint, engine_worked=worked, now_s=at_s)
+        self._gpu.hit(scrape, at_s)
+
+    def gpu_miss(self, reason: str) -> None:
+        self._gpu.miss(reason)
+
+    def host_read(self, reading: HostReading | None, at_s: float) -> None:
+        if reading is None:
+            self._host.miss("no CPU limit, or not on this host")
+        else:
+            self._host.hit(reading, at_s)
+
+    def telemetry(self, now_s: float) -> Telemetry:
+        """Everything as of now_s; unknown is None, never zero, and named with its reason."""
+        engine, gpu, host = self._engine.read(now_s), self._gpu.read(now_s), self._host.read(now_s)
+        unknown: list[UnknownSignal] = []
+        flags: set[str] = set()
+        if engine.value is None:
+            unknown.append(UnknownSignal(signal="engine", reason=engine.reason))
+            if self._engine.missed:
+                flags.add(ENGINE_METRICS_STALE)
+        else:
+            unknown.extend(engine.value.unknown)
+        reading = None if engine.value is None else self._awake(engine.value)
+        if reading is not None and reading.sleeping:
+            flags.add(ENGINE_ASLEEP)
+        gpu_reading, gpu_unknown, gpu_flags = self._gpu_view(gpu.value, gpu.reason)
+        unknown.extend(gpu_unknown)
+        return Telemetry(
+            engine=reading,
+            engine_age_s=engine.age_s,
+            gpu=gpu_reading,
+            gpu_age_s=None if gpu_reading is None else gpu.age_s,
+            gpu_interval_s=self._frozen.interval_s,
+            host=host.value,
+            unknown=tuple(unknown[:MAX_UNKNOWN]),
+            flags=tuple(sorted(flags | gpu_flags)),
+        )
+
+    def _gpu_view(
+        self, scrape: GpuScrape | None, reason: str
+    ) -> tuple[GpuReading | None, list[UnknownSignal], set[str]]:
+        if not self._gpu_source:
+            return None, [UnknownSignal(signal="gpu", reason="no GPU telemetry is configured")], set()
+        flags = {DCGM_FALLBACK} if self._gpu.missed else set()
+        if scrape is None:
+            return None, [UnknownSignal(signal="gpu", reason=reason)], flags
+        if self._frozen.is_frozen:
+            what = f"values stood still for {self._frozen.still_s:.0f} s while the engine worked"
+            return None, [UnknownSignal(signal="gpu", reason=what)], {DCGM_FALLBACK, GPU_FROZEN}
+        unknown = list(scrape.unknown)
+        if scrape.missing:
+            flags.add(GPU_MISSING)
+            unknown.extend(UnknownSignal(signal=f"gpu {gpu}", reason="not on the page") for gpu in scrape.missing)
+        return scrape.reading, unknown, flags
+
+    def _awake(self, scrape: EngineScrape) -> EngineReading:
+        """The gauge stays up after /resume; an engine that has served since then is awake all the same."""
+        reading = scrape.reading
+        return replace(reading, sleeping=False) if reading.sleeping and self._awake_since_gauge else reading
+
+
+def _work_counters(reading: EngineReading) -> tuple[float | None, ...]:
+    return reading.generation_tokens_total, reading.prompt_tokens_total, reading.steps_total
+
+
+def reasons(unknown: Iterable[UnknownSignal]) -> dict[str, str]:
+    """Signal to reason, for tables and logs."""
+    return {entry.signal: entry.reason for entry in unknown}
