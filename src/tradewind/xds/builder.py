@@ -1,0 +1,109 @@
+"""Pools and weights to a snapshot, reusing whatever a weight change does not touch."""
+
+from collections.abc import Sequence
+
+from tradewind.model.routing import PoolRouting, Routing
+from tradewind.xds import types
+from tradewind.xds.cluster import build_cluster
+from tradewind.xds.endpoints import EndpointBytes
+from tradewind.xds.listener import build_listener
+from tradewind.xds.routes import fixed_routes, pool_route, route_configuration, route_field
+from tradewind.xds.settings import LISTENER_NAME, ROUTES_NAME, ModelInfo, XdsSettings
+from tradewind.xds.snapshot import Resource, Snapshot
+
+_MAX_MODEL_CHARS = 256
+
+
+class SnapshotBuilder:
+    """Builds snapshots for one gateway; what it remembers changes the time a build takes, never its result."""
+
+    def __init__(self, settings: XdsSettings) -> None:
+        self._settings = settings
+        self._bytes = EndpointBytes()
+        payload = build_listener(settings).SerializeToString(deterministic=True)
+        self._listener = Resource.of(types.LISTENER, LISTENER_NAME, payload)
+        self._clusters: dict[str, Resource] = {}
+        self._fixed: tuple[tuple[ModelInfo, ...], str, bytes] | None = None
+
+    def build(self, routing: Routing, models: Sequence[ModelInfo] = ()) -> Snapshot:
+        """A snapshot of these pools. `models`: what is known of them for GET /v1/models.
+
+        An endpoint or model that Envoy could not take is left out and named in `Snapshot.refused`: one bad cell
+        must not hold back its neighbours.
+        """
+        refused: list[tuple[str, str]] = []
+        pools = [self._usable(pool, refused) for pool in routing.pools if _nameable(pool.model, refused)]
+        self._bytes.trim(keep=2 * sum(len(pool.endpoints) for pool in pools) + 1024)
+        self._clusters = {_cluster_name(pool): self._cluster(_cluster_name(pool)) for pool in pools}
+        weighted = self._settings.policy.weighted
+        assignments = {}
+        routes = []
+        for pool in pools:
+            name = _cluster_name(pool)
+            payload = self._bytes.assignment(name, pool, weighted=weighted)
+            assignments[name] = Resource.of(types.ENDPOINT, name, payload)
+            routes.append(self._pool_route(pool, name, assignments[name].version, weighted=weighted))
+        routes.append(self._fixed_routes(pools, models))
+        table = Resource.of(types.ROUTE, ROUTES_NAME, route_configuration(b"".join(routes)))
+        resources = {
+            types.CLUSTER: self._clusters,
+            types.ENDPOINT: assignments,
+            types.LISTENER: {LISTENER_NAME: self._listener},
+            types.ROUTE: {ROUTES_NAME: table},
+        }
+        return Snapshot(resources, refused=tuple(refused))
+
+    def _usable(self, pool: PoolRouting, refused: list[tuple[str, str]]) -> PoolRouting:
+        """The pool without endpoints that Envoy would refuse, or drop in silence as twins."""
+        addresses = [e.address for e in pool.endpoints]
+        if len(set(addresses)) == len(addresses) and all(map(self._bytes.accepts, addresses)):
+            return pool
+        kept = []
+        taken: dict[str, str] = {}
+        for endpoint in pool.endpoints:
+            if not self._bytes.accepts(endpoint.address):
+                refused.append((endpoint.cell_id, f'address "{endpoint.address}" is not ip:port'))
+            elif endpoint.address in taken:
+                refused.append((endpoint.cell_id, f"address {endpoint.address} is cell {taken[endpoint.address]}'s"))
+            else:
+                taken[endpoint.address] = endpoint.cell_id
+                kept.append(endpoint)
+        return PoolRouting(model=pool.model, endpoints=tuple(kept))
+
+    def _cluster(self, name: str) -> Resource:
+        known = self._clusters.get(name)
+        if known is not None:
+            return known
+        return Resource.of(
+            types.CLUSTER, name, build_cluster(name, self._settings).SerializeToString(deterministic=True)
+        )
+
+    def _pool_route(self, pool: PoolRouting, name: str, version: str, *, weighted: bool) -> bytes:
+        table = self._bytes.table(pool) if weighted else ""
+        return route_field(pool_route(pool.model, name, version=version[:16], table=table, settings=self._settings))
+
+    def _fixed_routes(self, pools: Sequence[PoolRouting], models: Sequence[ModelInfo]) -> bytes:
+        known = {info.model: info for info in models}
+        infos = tuple(known.get(pool.model, ModelInfo(model=pool.model)) for pool in pools)
+        only = pools[0].model if len(pools) == 1 else ""
+        if self._fixed is None or self._fixed[:2] != (infos, only):
+            self._fixed = (infos, only, fixed_routes(infos, only_model=only, settings=self._settings))
+        return self._fixed[2]
+
+
+def _cluster_name(pool: PoolRouting) -> str:
+    return f"pool/{pool.model}"
+
+
+def model_of_cluster(cluster: str) -> str | None:
+    """The model whose pool this Envoy cluster is; None for any other cluster."""
+    prefix, slash, model = cluster.partition("/")
+    return model if prefix == "pool" and slash and model else None
+
+
+def _nameable(model: str, refused: list[tuple[str, str]]) -> bool:
+    """A model name travels in a header and a path, so it must be printable and short."""
+    if model and len(model) <= _MAX_MODEL_CHARS and model.isprintable():
+        return True
+    refused.append((model[:_MAX_MODEL_CHARS], f"a model name is 1..{_MAX_MODEL_CHARS} printable characters"))
+    return False

@@ -1,0 +1,164 @@
+"""The route table: pools by model, the model list, and what is refused at the edge."""
+
+import json
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from envoy.config.core.v3 import base_pb2
+from envoy.config.route.v3 import route_components_pb2 as route_pb2
+from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
+from envoy.type.matcher.v3 import string_pb2
+from google.protobuf import wrappers_pb2
+
+from tradewind.xds.cluster import duration, pack
+from tradewind.xds.encode import message_field, varint_field
+from tradewind.xds.settings import MULTIPART_PATHS, ROUTES_NAME, ModelInfo, XdsSettings
+
+POOL_HEADER = "x-tw-pool"
+KEY_HEADER = "x-tw-key"
+LUA_FILTER = "tradewind.share"
+
+# Field numbers of envoy.config.route.v3.
+_CONFIG_NAME, _CONFIG_VIRTUAL_HOSTS, _CONFIG_MAX_DIRECT_BODY = 1, 2, 11
+_HOST_NAME, _HOST_DOMAINS, _HOST_ROUTES = 1, 2, 3
+_MAX_DIRECT_BODY_BYTES = 4_194_304
+
+# 504 is not here: its time is spent, and the engine may still be generating.
+_RETRIABLE_STATUSES = (502, 503)
+# `reset` stops at the response headers: Envoy never retries what the client has begun to read.
+_RETRY_ON = "connect-failure,refused-stream,reset,retriable-status-codes"
+# Each attempt is a table look-up; a cell may hold nearly all of the table.
+_HOST_SELECTION_ATTEMPTS = 500
+
+CREDENTIAL_HEADERS = ("authorization", "proxy-authorization", "x-api-key", "api-key", "cookie")
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def error_body(message: str, *, kind: str, code: str, param: str | None = None) -> str:
+    """An error in OpenAI's shape."""
+    return _dump({"error": {"message": message, "type": kind, "param": param, "code": code}})
+
+
+def pool_route(model: str, cluster: str, *, version: str, table: str, settings: XdsSettings) -> route_pb2.Route:
+    """The route of one pool. `table` empty: Envoy's own policy spreads, Lua picks nothing."""
+    route = route_pb2.Route(
+        name=f"pool/{version}" if table else "pool",
+        match=route_pb2.RouteMatch(prefix="/", headers=[_header_is(POOL_HEADER, model)]),
+        route=_action(cluster, settings),
+        request_headers_to_remove=_removed_headers(settings),
+    )
+    if table:
+        route.metadata.filter_metadata[LUA_FILTER].update({"shares": table})
+    return route
+
+
+def _action(cluster: str, settings: XdsSettings) -> route_pb2.RouteAction:
+    # No hash policy: MAGLEV then draws a fresh random number per pick, which no client can choose.
+    return route_pb2.RouteAction(
+        cluster=cluster,
+        timeout=duration(0),  # generations are long; silence is what is limited
+        retry_policy=_retry_policy(settings),
+    )
+
+
+def _retry_policy(settings: XdsSettings) -> route_pb2.RetryPolicy:
+    predicate = route_pb2.RetryPolicy.RetryHostPredicate(
+        name="envoy.retry_host_predicates.previous_hosts",
+        typed_config=pack(previous_hosts_pb2.PreviousHostsPredicate()),
+    )
+    return route_pb2.RetryPolicy(
+        retry_on=_RETRY_ON if settings.retries else "",
+        retriable_status_codes=_RETRIABLE_STATUSES,
+        num_retries=wrappers_pb2.UInt32Value(value=settings.retries),
+        retry_host_predicate=[predicate],
+        host_selection_retry_max_attempts=_HOST_SELECTION_ATTEMPTS,
+        retry_back_off=route_pb2.RetryPolicy.RetryBackOff(base_interval=duration(0.001), max_interval=duration(0.01)),
+    )
+
+
+def _removed_headers(settings: XdsSettings) -> list[str]:
+    internal = [POOL_HEADER, KEY_HEADER, "tradewind-model"]
+    return internal if settings.forward_authorization else [*internal, *CREDENTIAL_HEADERS]
+
+
+def fixed_routes(models: Sequence[ModelInfo], *, only_model: str, settings: XdsSettings) -> bytes:
+    """Serialised routes that follow the pools: entry points of Lua, the model list, refusals."""
+    routes = [_entry(path, "json", only_model) for path in settings.json_paths]
+    routes += [_entry(path, "multipart", only_model) for path in MULTIPART_PATHS]
+    routes.append(_answer(_exact("/v1/models", "GET"), 200, _model_list(models)))
+    routes += [_answer(_exact(_model_path(m.model), "GET"), 200, _dump(_model_entry(m))) for m in models]
+    routes.append(_answer(_model_prefix(), 404, _MODEL_NOT_FOUND))
+    routes += [_answer(_exact(path), 405, _BAD_METHOD) for path in (*settings.json_paths, *MULTIPART_PATHS)]
+    routes.append(_answer(_exact("/v1/models"), 405, _BAD_METHOD))
+    routes.append(_answer(route_pb2.RouteMatch(prefix="/"), 404, _NOT_FOUND))
+    return b"".join([route_field(route) for route in routes])
+
+
+def route_field(route: route_pb2.Route) -> bytes:
+    """One route as a field of its virtual host."""
+    return message_field(_HOST_ROUTES, route.SerializeToString(deterministic=True))
+
+
+def route_configuration(routes: bytes) -> bytes:
+    """The serialised RouteConfiguration: one virtual host for every name."""
+    host = message_field(_HOST_NAME, b"all") + message_field(_HOST_DOMAINS, b"*") + routes
+    limit = message_field(_CONFIG_MAX_DIRECT_BODY, varint_field(1, _MAX_DIRECT_BODY_BYTES))
+    return message_field(_CONFIG_NAME, ROUTES_NAME.encode()) + message_field(_CONFIG_VIRTUAL_HOSTS, host) + limit
+
+
+_MODEL_NOT_FOUND = error_body(
+    "The model does not exist.", kind="invalid_request_error", param="model", code="model_not_found"
+)
+_NOT_FOUND = error_body("This path is not served.", kind="invalid_request_error", code="not_found")
+_BAD_METHOD = error_body("This method is not allowed here.", kind="invalid_request_error", code="method_not_allowed")
+
+
+def _entry(path: str, kind: str, only_model: str) -> route_pb2.Route:
+    """Where Lua starts reading for the model; the answer given if it finds none is the one for unknown models."""
+    route = _answer(_exact(path, "POST"), 404, _MODEL_NOT_FOUND)
+    route.name = f"entry/{kind}"
+    if only_model:
+        route.metadata.filter_metadata[LUA_FILTER].update({"only": only_model})
+    return route
+
+
+def _answer(match: route_pb2.RouteMatch, status: int, body: str) -> route_pb2.Route:
+    header = base_pb2.HeaderValueOption(
+        header=base_pb2.HeaderValue(key="content-type", value="application/json"),
+        append_action=base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD,
+    )
+    return route_pb2.Route(
+        match=match,
+        direct_response=route_pb2.DirectResponseAction(status=status, body=base_pb2.DataSource(inline_string=body)),
+        response_headers_to_add=[header],
+    )
+
+
+def _exact(path: str, method: str = "") -> route_pb2.RouteMatch:
+    headers = [_header_is(":method", method)] if method else []
+    return route_pb2.RouteMatch(path=path, headers=headers)
+
+
+def _model_path(model: str) -> str:
+    # As clients write it, save for the slash, which Envoy has unescaped by then.
+    return "/v1/models/" + quote(model, safe="/!$&'()*+,;=:@")
+
+
+def _model_prefix() -> route_pb2.RouteMatch:
+    return route_pb2.RouteMatch(prefix="/v1/models/", headers=[_header_is(":method", "GET")])
+
+
+def _header_is(name: str, value: str) -> route_pb2.HeaderMatcher:
+    return route_pb2.HeaderMatcher(name=name, string_match=string_pb2.StringMatcher(exact=value))
+
+
+def _model_entry(info: ModelInfo) -> dict[str, object]:
+    entry: dict[str, object] = {"id": info.model, "object": "model", "created": 0, "owned_by": "tradewind"}
+    return entry if info.max_model_len is None else {**entry, "max_model_len": info.max_model_len}
+
+
+def _model_list(models: Sequence[ModelInfo]) -> str:
+    return _dump({"object": "list", "data": [_model_entry(info) for info in models]})

@@ -1,0 +1,101 @@
+"""What a snapshot needs to know beside the pools: addresses, limits, baseline."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from tradewind.config.schema import GatewayConfig
+
+GATEWAY_CLUSTER = "tradewind-gateway"  # static, in the bootstrap: the gateway's Unix socket (ADS and access log)
+LISTENER_NAME = "front"
+ROUTES_NAME = "front"
+
+# Paths that reach an engine, all by POST; every other path is answered by Envoy itself.
+JSON_PATHS = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/rerank",
+    "/v1/score",
+    "/v1/responses",
+    "/v1/messages",
+)
+MULTIPART_PATHS = ("/v1/audio/transcriptions",)
+TOKENIZE_PATH = "/tokenize"
+
+_LEAST_REQUEST = re.compile(r"least-request(?::([1-9][0-9]{0,3}))?\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How Envoy spreads requests over a pool. Only `shares` uses weights; the others are baselines."""
+
+    name: Literal["shares", "round-robin", "least-request", "random"] = "shares"
+    choice_count: int = 2
+
+    @property
+    def weighted(self) -> bool:
+        """True when endpoints carry the scored weights."""
+        return self.name == "shares"
+
+
+def parse_policy(baseline: str) -> Policy:
+    """Read `GatewayConfig.baseline`. Raises ValueError with the accepted forms for anything else."""
+    if baseline == "":
+        return Policy()
+    if baseline == "round-robin":
+        return Policy(name="round-robin")
+    if baseline == "random":
+        return Policy(name="random")
+    match = _LEAST_REQUEST.match(baseline)
+    count = int(match.group(1) or 2) if match else 0
+    if count < 2:  # Envoy takes 1 without a word and then picks at random
+        raise ValueError(f'baseline "{baseline}": write round-robin, random, least-request or least-request:N, N >= 2')
+    return Policy(name="least-request", choice_count=count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """One entry of `GET /v1/models`."""
+
+    model: str
+    max_model_len: int | None = None  # tokens; None when no cell says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XdsSettings:
+    """Everything in a snapshot that does not follow from the pools. Times in seconds."""
+
+    listen: str  # "ip:port" of Envoy's listener
+    policy: Policy = Policy()
+    connect_timeout_s: float = 1.0
+    stream_idle_timeout_s: float = 600.0
+    request_headers_timeout_s: float = 10.0
+    request_buffer_bytes: int = 33_554_432
+    max_concurrent_requests: int = 16_384
+    retries: int = 3
+    upstream_idle_timeout_s: float = 4.0
+    max_request_headers_kb: int = 60
+    access_log_flush_s: float = 0.05
+    forward_authorization: bool = False  # True: the client's own key reaches the engines of every site
+    tokenize: bool = True  # POST /tokenize is routed
+
+    @property
+    def json_paths(self) -> tuple[str, ...]:
+        """Exact paths whose body is JSON with a `model`."""
+        return (*JSON_PATHS, TOKENIZE_PATH) if self.tokenize else JSON_PATHS
+
+
+def settings_of(gateway: GatewayConfig) -> XdsSettings:
+    """The settings that one gateway section of a grid file asks for. Raises ValueError on a bad baseline."""
+    limits = gateway.limits
+    return XdsSettings(
+        listen=gateway.listen,
+        policy=parse_policy(gateway.baseline),
+        connect_timeout_s=limits.connect_timeout_s,
+        stream_idle_timeout_s=limits.stream_idle_timeout_s,
+        request_buffer_bytes=limits.request_buffer_bytes,
+        max_concurrent_requests=limits.max_concurrent_requests,
+        retries=limits.retries,
+        upstream_idle_timeout_s=limits.upstream_idle_timeout_s,
+    )
