@@ -1,1 +1,1 @@
-"""The engine as a pure model: step-time law, scheduler with KV blocks, GPU signals. One object, driven by live or virtual time."""
+"""The engine as a pure model: step-time law, scheduler with KV blocks, GPU signals; for live or virtual time."""

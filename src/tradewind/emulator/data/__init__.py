@@ -1,0 +1,1 @@
+"""Captured pages that the emulator answers with."""

@@ -1,0 +1,109 @@
+"""KV blocks with a prefix cache: chained hashes, reference counts, eviction of the least recently freed block."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+
+class BlockPool:
+    """A fixed number of blocks. A block is in use (references > 0) or free; a free one may still hold a cached prefix.
+
+    Shared prefix blocks are counted once. Free blocks without content go first, then the least recently freed.
+    """
+
+    def __init__(self, *, blocks: int, block_size_tokens: int) -> None:
+        assert blocks > 0
+        assert block_size_tokens > 0
+        self.blocks = blocks
+        self.block_size_tokens = block_size_tokens
+        self._references: dict[int, int] = {}  # blocks in use only
+        self._hash_of: dict[int, int] = {}  # cached content, in use or free
+        self._block_of: dict[int, int] = {}
+        self._free_cached: OrderedDict[int, None] = OrderedDict()  # oldest first
+        self._free_empty: list[int] = []
+        self._next_fresh = 0  # blocks at and above were never used: a pool costs nothing until it fills
+
+    @property
+    def free(self) -> int:
+        """Blocks that an allocation can take, cached ones included."""
+        return self.blocks - len(self._references)
+
+    @property
+    def used_ratio(self) -> float:
+        """Share of blocks in use, 0..1."""
+        return len(self._references) / self.blocks
+
+    def match(self, hashes: Sequence[int], limit: int) -> list[int]:
+        """Returns the blocks that hold the longest cached prefix of `hashes`, at most `limit` of them."""
+        found: list[int] = []
+        for index in range(min(limit, len(hashes))):
+            block = self._block_of.get(hashes[index])
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def needs(self, cached: Sequence[int], fresh: int) -> int:
+        """How many free blocks it takes to hold the `cached` blocks and `fresh` new ones."""
+        return fresh + sum(1 for block in cached if block not in self._references)
+
+    def share(self, cached: Sequence[int]) -> None:
+        """Takes one reference on each cached block."""
+        for block in cached:
+            count = self._references.get(block, 0)
+            if not count:
+                del self._free_cached[block]
+            self._references[block] = count + 1
+
+    def allocate(self, count: int) -> list[int] | None:
+        """Takes `count` blocks with one reference each, evicting cached ones; None, and nothing taken, if too few."""
+        if count > self.free:
+            return None
+        taken = [self._take() for _ in range(count)]
+        for block in taken:
+            self._references[block] = 1
+        return taken
+
+    def publish(self, block: int, content: int) -> None:
+        """Says that `block`, in use, is full and has hash `content`. The first holder of a hash keeps it."""
+        if content not in self._block_of and block not in self._hash_of:
+            self._block_of[content] = block
+            self._hash_of[block] = content
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Gives back one reference on each block; the tail of a sequence is freed, and so evicted, before its head."""
+        for block in reversed(blocks):
+            count = self._references[block] - 1
+            if count:
+                self._references[block] = count
+                continue
+            del self._references[block]
+            if block in self._hash_of:
+                self._free_cached[block] = None
+            else:
+                self._free_empty.append(block)
+
+    def clear_cache(self) -> None:
+        """Forgets every cached prefix; blocks in use stay in use."""
+        self._free_empty.extend(self._free_cached)
+        self._free_cached.clear()
+        self._hash_of.clear()
+        self._block_of.clear()
+
+    def check(self) -> None:
+        """Asserts the pool's invariants; for tests."""
+        known_free = len(self._free_cached) + len(self._free_empty) + (self.blocks - self._next_fresh)
+        assert known_free == self.free, (known_free, self.free)
+        assert all(count > 0 for count in self._references.values())
+        assert not self._references.keys() & self._free_cached.keys()
+        assert {self._block_of[content] for content in self._block_of} == set(self._hash_of)
+        assert self._free_cached.keys() <= self._hash_of.keys()
+
+    def _take(self) -> int:
+        if self._free_empty:
+            return self._free_empty.pop()
+        if self._next_fresh < self.blocks:
+            self._next_fresh += 1
+            return self._next_fresh - 1
+        block, _ = self._free_cached.popitem(last=False)
+        del self._block_of[self._hash_of.pop(block)]
+        return block

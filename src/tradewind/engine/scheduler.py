@@ -1,0 +1,330 @@
+"""Continuous batching with chunked prefill: the engine as one passive object for real and for virtual time.
+
+A driver submits sequences, asks for the next step (`plan_step`), lets its duration pass on its own clock, and calls
+`finish_step`. Nothing here knows a clock, a thread or chance. The model follows vLLM V1: decodes first, then prefill
+in arrival (or priority) order within a token budget, KV blocks taken as tokens come, the last sequence preempted and
+recomputed when blocks run out.
+"""
+
+import heapq
+from dataclasses import dataclass
+
+from tradewind.engine.kv import BlockPool
+from tradewind.engine.law import HEALTHY, SlowDown, StepLoad, step_s, tensor_share
+from tradewind.engine.profiles import Profile
+from tradewind.engine.sequence import Sequence, SequenceRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """Sizes of one engine."""
+
+    max_num_seqs: int = 256
+    token_budget: int = 2048  # tokens per step
+    block_size_tokens: int = 16
+    kv_capacity_tokens: int = 0  # 0 = the profile's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """One step about to run."""
+
+    duration_s: float
+    load: StepLoad
+    tensor_share: float  # of the prefill's matrix work, 0..1
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What a step gave: every sequence that got one token, in order; `finished` is the part of them that is done."""
+
+    emitted: tuple[Sequence, ...]
+    finished: tuple[Sequence, ...]
+    step_tokens: int
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the engine started."""
+
+    prompt_tokens: int = 0
+    prompt_cached_tokens: int = 0
+    prefix_queries_tokens: int = 0
+    prefix_hits_tokens: int = 0
+    generation_tokens: int = 0
+    preemptions: int = 0
+    steps: int = 0
+
+
+class EngineModel:
+    """One engine. Deterministic: the same calls with the same times give the same results."""
+
+    def __init__(self, *, profile: Profile, limits: EngineLimits) -> None:
+        capacity_tokens = limits.kv_capacity_tokens or profile.kv_capacity_tokens
+        self.profile = profile
+        self.limits = limits
+        self.pool = BlockPool(
+            blocks=max(1, capacity_tokens // limits.block_size_tokens), block_size_tokens=limits.block_size_tokens
+        )
+        self.slow: SlowDown = HEALTHY
+        self.counters = Counters()
+        self._ingest: list[tuple[float, int, Sequence]] = []
+        self._waiting: list[tuple[tuple[int, int], Sequence]] = []
+        self._waiting_count = 0
+        self._running: dict[int, Sequence] = {}  # in order of admission
+        self._live: dict[int, Sequence] = {}
+        self._plan: StepPlan | None = None
+        self._decoding: list[Sequence] = []  # of the step in progress
+        self._prefilling: list[Sequence] = []
+
+    # -- what a driver reads ------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> int:
+        """Sequences in the batch."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Sequences in the scheduler's queue."""
+        return self._waiting_count
+
+    @property
+    def unfinished(self) -> int:
+        """All sequences inside, those still in ingest included."""
+        return len(self._live)
+
+    @property
+    def kv_used_ratio(self) -> float:
+        """Share of KV blocks in use, 0..1."""
+        return self.pool.used_ratio
+
+    @property
+    def stepping(self) -> bool:
+        """A step was planned and not finished."""
+        return self._plan is not None
+
+    def next_ready_s(self) -> float | None:
+        """When the next sequence leaves ingest; None if nothing is on its way."""
+        return self._ingest[0][0] if self._ingest else None
+
+    # -- what a driver does -------------------------------------------------------------------------------------------
+
+    def submit(self, request: SequenceRequest, *, now_s: float) -> Sequence:
+        """Takes a sequence in; it reaches the queue after the ingest time. It must fit into the KV cache."""
+        assert request.seq_id not in self._live, "seq_id must be unique"
+        assert self._blocks_for(request.prompt_tokens + request.output_tokens) <= self.pool.blocks, (
+            "exceeds the KV cache"
+        )
+        ready_s = now_s + self.slow.ingest * self.profile.ingest_s
+        sequence = Sequence(request=request, arrival_s=now_s, ready_s=ready_s)
+        self._live[request.seq_id] = sequence
+        heapq.heappush(self._ingest, (ready_s, request.seq_id, sequence))
+        return sequence
+
+    def cancel(self, seq_id: int, *, now_s: float) -> bool:
+        """Drops a sequence at once, also in the middle of a step; False if it is not inside (any more)."""
+        sequence = self._live.pop(seq_id, None)
+        if sequence is None:
+            return False
+        sequence.cancelled = True
+        sequence.finish_reason = "abort"
+        sequence.finished_s = now_s
+        if seq_id in self._running:
+            self._leave_batch(sequence)
+        elif sequence.queued:
+            self._unqueue(sequence)
+        return True
+
+    def abort_all(self, *, now_s: float) -> tuple[Sequence, ...]:
+        """Drops everything, in arrival order, and returns it."""
+        dropped = tuple(self._live[seq_id] for seq_id in sorted(self._live))
+        for sequence in dropped:
+            self.cancel(sequence.request.seq_id, now_s=now_s)
+        return dropped
+
+    def plan_step(self, *, now_s: float) -> StepPlan | None:
+        """Builds the next batch; None if there is nothing to do. `finish_step` must follow before the next plan."""
+        assert self._plan is None, "finish the step in progress first"
+        self._admit_ready(now_s)
+        preempted = self._grow_decodes()
+        budget = self.limits.token_budget - len(self._decoding)
+        budget = self._continue_prefills(budget)
+        if not preempted:
+            self._admit_waiting(budget, now_s)
+        if not self._decoding and not self._prefilling:
+            return None
+        load = StepLoad(
+            prefill_tokens=sum(sequence.chunk_tokens for sequence in self._prefilling),
+            decodes=len(self._decoding),
+            kv_tokens=sum(sequence.total_tokens for sequence in self._decoding),
+            attention=sum(_attention(sequence) for sequence in self._prefilling),
+        )
+        self._plan = StepPlan(
+            duration_s=step_s(self.profile, load, self.slow),
+            load=load,
+            tensor_share=tensor_share(self.profile, load, self.slow) if load.prefill_tokens else 0.0,
+        )
+        return self._plan
+
+    def finish_step(self, *, now_s: float) -> StepOutcome:
+        """Ends the step in progress at `now_s`."""
+        assert self._plan is not None, "plan a step first"
+        emitted: list[Sequence] = []
+        for sequence in self._decoding:
+            if not sequence.cancelled:
+                sequence.computed_tokens += 1
+                emitted.append(sequence)
+        emitted += [sequence for sequence in self._prefilling if not sequence.cancelled and self._prefilled(sequence)]
+        finished = [sequence for sequence in emitted if self._emit(sequence, now_s)]
+        tokens = self._plan.load.prefill_tokens + self._plan.load.decodes
+        self.counters.steps += 1
+        self.counters.generation_tokens += len(emitted)
+        self._plan = None
+        self._decoding = []
+        self._prefilling = []
+        return StepOutcome(tuple(emitted), tuple(finished), tokens)
+
+    def reset_prefix_cache(self) -> None:
+        """Forgets cached prefixes."""
+        self.pool.clear_cache()
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _admit_ready(self, now_s: float) -> None:
+        while self._ingest and self._ingest[0][0] <= now_s:
+            _, _, sequence = heapq.heappop(self._ingest)
+            if not sequence.cancelled:
+                self._enqueue(sequence)
+
+    def _enqueue(self, sequence: Sequence) -> None:
+        sequence.queued = True
+        self._waiting_count += 1
+        heapq.heappush(self._waiting, (sequence.order, sequence))
+
+    def _unqueue(self, sequence: Sequence) -> None:
+        sequence.queued = False
+        self._waiting_count -= 1
+
+    def _grow_decodes(self) -> bool:
+        """Gives every decoding sequence room for one token, preempting where needed; True if any was preempted."""
+        preempted = False
+        for sequence in list(self._running.values()):
+            while sequence.request.seq_id in self._running and sequence.in_decode and not self._has_room(sequence):
+                self._preempt(max(self._running.values(), key=_order_of))
+                preempted = True
+        self._decoding = [sequence for sequence in self._running.values() if sequence.in_decode]
+        return preempted
+
+    def _has_room(self, sequence: Sequence) -> bool:
+        if self._blocks_for(sequence.total_tokens) <= len(sequence.blocks):
+            return True
+        fresh = self.pool.allocate(1)
+        if fresh is None:
+            return False
+        sequence.blocks += fresh
+        return True
+
+    def _continue_prefills(self, budget: int) -> int:
+        """Chunks of the prompts already in the batch; returns the budget left."""
+        self._prefilling = []
+        for sequence in self._running.values():
+            if budget > 0 and not sequence.in_decode:
+                budget -= self._take_chunk(sequence, budget)
+        return budget
+
+    def _take_chunk(self, sequence: Sequence, budget: int) -> int:
+        sequence.chunk_tokens = min(sequence.total_tokens - sequence.computed_tokens, budget)
+        self._prefilling.append(sequence)
+        return sequence.chunk_tokens
+
+    def _admit_waiting(self, budget: int, now_s: float) -> None:
+        while budget > 0 and self._waiting and len(self._running) < self.limits.max_num_seqs:
+            sequence = self._waiting[0][1]
+            if not sequence.queued:
+                heapq.heappop(self._waiting)
+                continue
+            if not self._take_prompt_blocks(sequence):
+                return  # head of the line: nobody overtakes a prompt that waits for memory
+            heapq.heappop(self._waiting)
+            self._unqueue(sequence)
+            self._running[sequence.request.seq_id] = sequence
+            if sequence.scheduled_s is None:
+                sequence.scheduled_s = now_s
+            budget -= self._take_chunk(sequence, budget)
+
+    def _take_prompt_blocks(self, sequence: Sequence) -> bool:
+        size = self.limits.block_size_tokens
+        cached = self.pool.match(sequence.request.block_hashes, (sequence.total_tokens - 1) // size)
+        fresh = self._blocks_for(sequence.total_tokens) - len(cached)
+        # A little is left for the decodes in the batch, or the newcomer would be preempted by their next tokens.
+        reserve = min(len(self._running), self.pool.blocks // 100)
+        if self.pool.needs(cached, fresh) + reserve > self.pool.free:
+            return False
+        self.pool.share(cached)
+        taken = self.pool.allocate(fresh)
+        assert taken is not None
+        sequence.blocks = cached + taken
+        sequence.published_blocks = len(cached)
+        sequence.computed_tokens = len(cached) * size
+        if not sequence.preemptions:
+            sequence.cached_tokens = sequence.computed_tokens
+            self.counters.prefix_queries_tokens += sequence.total_tokens
+            self.counters.prefix_hits_tokens += sequence.computed_tokens
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self._leave_batch(sequence)
+        sequence.computed_tokens = 0
+        sequence.preemptions += 1
+        self.counters.preemptions += 1
+        self._enqueue(sequence)
+
+    def _prefilled(self, sequence: Sequence) -> bool:
+        """Books the chunk that has run; True if the prompt is through and its next token is here."""
+        sequence.computed_tokens += sequence.chunk_tokens
+        sequence.chunk_tokens = 0
+        self._publish(sequence)
+        return sequence.computed_tokens == sequence.total_tokens
+
+    def _publish(self, sequence: Sequence) -> None:
+        hashes = sequence.request.block_hashes
+        full = min(sequence.computed_tokens // self.limits.block_size_tokens, len(hashes))
+        for index in range(sequence.published_blocks, full):
+            self.pool.publish(sequence.blocks[index], hashes[index])
+        sequence.published_blocks = max(sequence.published_blocks, full)
+
+    def _emit(self, sequence: Sequence, now_s: float) -> bool:
+        """Books one more token; True if it was the last one."""
+        if sequence.computed_tokens % self.limits.block_size_tokens == 0:
+            self._publish(sequence)
+        sequence.generated += 1
+        sequence.last_token_s = now_s
+        if sequence.first_token_s is None:
+            sequence.first_token_s = now_s
+            self.counters.prompt_tokens += sequence.request.prompt_tokens
+            self.counters.prompt_cached_tokens += sequence.cached_tokens
+        if sequence.generated < sequence.request.output_tokens:
+            return False
+        sequence.finish_reason = sequence.request.finish_reason
+        sequence.finished_s = now_s
+        del self._live[sequence.request.seq_id]
+        self._leave_batch(sequence)
+        return True
+
+    def _leave_batch(self, sequence: Sequence) -> None:
+        del self._running[sequence.request.seq_id]
+        self.pool.release(sequence.blocks)
+        sequence.blocks = []
+        sequence.published_blocks = 0
+
+    def _blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.limits.block_size_tokens)
+
+
+def _order_of(sequence: Sequence) -> tuple[int, int]:
+    return sequence.order
+
+
+def _attention(sequence: Sequence) -> float:
+    return sequence.chunk_tokens * (sequence.computed_tokens + sequence.chunk_tokens / 2)
