@@ -1,0 +1,117 @@
+"""All verdict machines of one gateway: one per model name and kind of error."""
+
+from collections.abc import Iterable
+from random import Random
+
+from tradewind.core.outcomes import Kind
+from tradewind.core.settings import ScoringSettings
+from tradewind.core.track import CellTrack
+from tradewind.core.verdicts import Hold, Judge, Phase
+from tradewind.model.outcome import Outcome
+from tradewind.model.routing import Event, ProbeOrder
+
+MAX_MODELS = 1024  # names come from the grid's own cells; an unknown one is filed under its cell's pool
+
+
+class Judges:
+    """Routes outcomes and probe answers to the right judge and gathers what they say."""
+
+    def __init__(self, settings: ScoringSettings) -> None:
+        self._settings = settings
+        self._judges: dict[tuple[str, Kind], Judge] = {}
+        self._cells: dict[str, tuple[str, ...]] = {}  # model -> READY cells that serve it
+        self._first_model: dict[str, str] = {}
+        self._holds: dict[str, Hold] | None = None
+
+    @property
+    def wants_probe(self) -> bool:
+        """An experiment waits for its next probe."""
+        return any(judge.experiment is not None and judge.experiment.asked is None for judge in self._judges.values())
+
+    def set_cells(self, ready: Iterable[CellTrack]) -> None:
+        """The READY cells, by the models they serve."""
+        cells: dict[str, list[str]] = {}
+        self._first_model = {}
+        for track in ready:
+            models = track.view.cell.capabilities.models
+            self._first_model[track.cell_id] = models[0] if models else ""
+            for model in models or ("",):
+                cells.setdefault(model, []).append(track.cell_id)
+        self._cells = {model: tuple(members) for model, members in cells.items()}
+
+    def on_outcome(self, cell_id: str, kind: Kind, outcome: Outcome, now_s: float) -> bool:
+        """Counts one client request; True when a verdict changed."""
+        model = outcome.model
+        if model is None or cell_id not in self._cells.get(model, ()):
+            model = self._first_model.get(cell_id)
+        if model is None:
+            return False
+        broke = kind in (Kind.FAILURE, Kind.UNREACHED)
+        size = outcome.request_bytes
+        changed = self._on(model, Kind.FAILURE, cell_id, size, error=broke, now_s=now_s)
+        if not broke:
+            changed |= self._on(model, Kind.REFUSAL, cell_id, size, error=kind is Kind.REFUSAL, now_s=now_s)
+        return changed
+
+    def _on(self, model: str, kind: Kind, cell_id: str, size: int, *, error: bool, now_s: float) -> bool:
+        judge = self._judges.get((model, kind))
+        if judge is None:
+            if len(self._judges) >= 2 * MAX_MODELS:
+                return False
+            judge = Judge(model, kind, self._settings.verdicts, probes=self._settings.probes)
+            self._judges[model, kind] = judge
+        changed = judge.on_outcome(cell_id, size, error=error, cells=self._cells.get(model, ()), now_s=now_s)
+        return self._noted(changed)
+
+    def on_probe(self, cell_id: str, order: ProbeOrder, status: int, now_s: float) -> bool:
+        """The answer to a probe; True when a verdict changed."""
+        changed = False
+        for kind in (Kind.REFUSAL, Kind.FAILURE):
+            judge = self._judges.get((order.model, kind))
+            if judge is not None:
+                changed |= judge.on_probe(cell_id, status, now_s=now_s)
+        return self._noted(changed)
+
+    def tick(self, now_s: float) -> bool:
+        """Moves every case on; True when a verdict changed."""
+        changed = False
+        for (model, _), judge in self._judges.items():
+            changed |= judge.tick(self._cells.get(model, ()), now_s)
+        return self._noted(changed)
+
+    def orders(self, rng: Random, now_s: float) -> list[ProbeOrder]:
+        """All probes to send now."""
+        orders: list[ProbeOrder] = []
+        for (model, _), judge in self._judges.items():
+            orders += judge.orders(self._cells.get(model, ()), rng, now_s)
+        return orders
+
+    def holds(self) -> dict[str, Hold]:
+        """Cell id -> the verdict it is under, the strictest where several are."""
+        if self._holds is None:
+            self._holds = {}
+            for judge in self._judges.values():
+                for cell_id, hold in judge.holds.items():
+                    if hold.phase is Phase.PENDING:
+                        continue
+                    if cell_id not in self._holds or hold.phase is Phase.HELD:
+                        self._holds[cell_id] = hold
+        return self._holds
+
+    def forget(self, cell_id: str, now_s: float) -> None:
+        """A new engine, or a cell that has left."""
+        for judge in self._judges.values():
+            self._noted(judge.forget(cell_id))
+
+    def take_events(self) -> list[Event]:
+        """What the judges have to say since the last call."""
+        events: list[Event] = []
+        for judge in self._judges.values():
+            events += judge.events
+            judge.events.clear()
+        return events
+
+    def _noted(self, changed: bool) -> bool:
+        if changed:
+            self._holds = None
+        return changed

@@ -1,0 +1,59 @@
+"""What an outcome says of the cell that gave it: served, refused, failed, asked for less, or nothing (line 12)."""
+
+from enum import Enum
+
+from tradewind.model.outcome import Outcome
+
+
+class Kind(Enum):
+    """The meaning of one outcome for its cell."""
+
+    SERVED = "served"
+    REFUSAL = "refusal"  # the cell says the request is wrong; evidence only where its peers disagree
+    FAILURE = "failure"  # the cell broke
+    UNREACHED = "unreached"  # no connection, or reset before an answer
+    BACKPRESSURE = "backpressure"
+    IGNORED = "ignored"  # the client's or our own doing
+
+
+_REFUSALS = frozenset({400, 404, 413, 422})
+_FAILURES = frozenset({500, 502, 504})
+_UNREACHED_FLAGS = frozenset({"UF", "UC", "LR", "UR", "UPE"})
+_CELL_SLOW_FLAGS = frozenset({"UT", "SI"})
+_OURS_FLAGS = frozenset({"UO", "UH", "NR", "NC", "DC", "RL", "UAEX", "DT", "OM"})
+
+
+def kind_of(outcome: Outcome) -> Kind:
+    """Classifies by response flags first, since a status that Envoy made up is not the engine's."""
+    if outcome.synthetic or outcome.cell_id is None:
+        return Kind.IGNORED
+    flags = set(outcome.flags.split(",")) if outcome.flags else set()
+    if outcome.client_cancelled or flags & _OURS_FLAGS:
+        return Kind.IGNORED
+    if flags & _UNREACHED_FLAGS:
+        return Kind.UNREACHED
+    if flags & _CELL_SLOW_FLAGS:
+        return Kind.FAILURE
+    if outcome.stream_error_code is not None:
+        return Kind.REFUSAL if outcome.stream_error_code in _REFUSALS else Kind.FAILURE
+    return _kind_of_status(outcome)
+
+
+def _kind_of_status(outcome: Outcome) -> Kind:
+    if 200 <= outcome.status < 300:
+        empty = outcome.response_bytes == 0 and outcome.ttft_s is None and outcome.status == 200
+        return Kind.FAILURE if empty else Kind.SERVED
+    return kind_of_status(outcome.status)
+
+
+def kind_of_status(status: int) -> Kind:
+    """The same for a bare status, as a probe brings it; 0 is no answer."""
+    if 200 <= status < 300:
+        return Kind.SERVED
+    if status in _REFUSALS:
+        return Kind.REFUSAL
+    if status in _FAILURES:
+        return Kind.FAILURE
+    if status in (429, 503):
+        return Kind.BACKPRESSURE
+    return Kind.UNREACHED if status == 0 else Kind.IGNORED
