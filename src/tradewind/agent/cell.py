@@ -1,0 +1,205 @@
+"""One cell as its agent sees it: health, models, warm-up, metrics, and the heartbeats made of them."""
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable
+
+from tradewind.agent.bring_up import BringUp
+from tradewind.agent.gpu_feed import GpuSubscriber
+from tradewind.agent.life import EngineLife
+from tradewind.agent.metrics import AgentMetrics
+from tradewind.agent.scraper import EngineScraper
+from tradewind.config.schema import AgentConfig, CellConfig
+from tradewind.model.cell import Cell
+from tradewind.model.heartbeat import Heartbeat
+from tradewind.model.telemetry import Telemetry
+from tradewind.runtime.log import log_event
+from tradewind.telemetry.cgroup import ThrottleReader, find_listener, find_stat_file
+from tradewind.telemetry.fetch import Fetcher, sleep_or
+from tradewind.telemetry.health import HealthReading, HealthWatch
+from tradewind.telemetry.http_connection import Target, parse_target
+from tradewind.telemetry.tracker import CellTelemetry
+
+log = logging.getLogger(__name__)
+
+MIN_BEAT_GAP_S = 0.02  # a storm of changes becomes at most 50 beats a second
+RESOLVE_RETRY_S = 2.0
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class CellAgent:
+    """Runs everything for one cell and hands each heartbeat to `publish`, which must not wait."""
+
+    def __init__(
+        self,
+        cell: CellConfig,
+        timing: AgentConfig,
+        *,
+        incarnation: str,
+        publish: Callable[[Heartbeat], None],
+        metrics: AgentMetrics,
+        key: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """key: the engine's API key, "" for none; it goes to the /v1 paths of this engine and nowhere else.
+        Raises ValueError for a URL that is not one."""
+        self._cell = cell
+        self._timing = timing
+        self._incarnation = incarnation
+        self._publish = publish
+        self._metrics = metrics
+        self._clock = clock
+        self._target = parse_target(cell.url)
+        self._address = self._target.authority
+        self._sequence = 0
+        self._shown: object = None  # what the last beat said that is worth a beat of its own
+        self._changed = asyncio.Event()
+        self._throttle: ThrottleReader | None = None
+        self.telemetry = CellTelemetry(scrape_s=timing.scrape_s, gpu_source=bool(cell.dcgm_url))
+        self.life = EngineLife(
+            hardware=cell.hardware, advertise_max_model_len=cell.advertise_max_model_len, warm_up=cell.warm_up
+        )
+        self._watch = HealthWatch(self._target, interval_s=timing.liveness_s, on_reading=self._on_health, clock=clock)
+        self._api = Fetcher(cell.url, headers=(("authorization", f"Bearer {key}"),) if key else ())
+        self._scraper = EngineScraper(
+            cell.id,
+            cell.metrics_url or cell.url.rstrip("/") + "/metrics",
+            life=self.life,
+            telemetry=self.telemetry,
+            metrics=metrics,
+            clock=clock,
+        )
+        self._bring_up = BringUp(
+            cell.id,
+            self._api,
+            self.life,
+            key_env=cell.api_key_env,
+            scrape=self._scraper.scrape,
+            on_served=self.telemetry.engine_served,
+            changed=self._changed.set,
+            metrics=metrics,
+        )
+
+    @property
+    def gpu_subscriber(self) -> GpuSubscriber:
+        return GpuSubscriber(
+            cell_id=self._cell.id,
+            gpu_uuids=self._cell.gpu_uuids,
+            telemetry=self.telemetry,
+            changed=self._changed.set,
+        )
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        self._address = await _resolve(self._target)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._watch.run())
+                group.create_task(self._bring_up.run())
+                group.create_task(self._scrape_loop())
+                group.create_task(self._beat_loop())
+        finally:
+            self._api.close()
+            self._scraper.close()
+
+    def beat_now(self) -> None:
+        """Send a heartbeat at once, changed or not: a control has just connected."""
+        self._shown = None
+        self._changed.set()
+
+    def _on_health(self, reading: HealthReading) -> None:
+        before = self.life.evidence
+        if self.life.health(reading):
+            if self.life.is_up:
+                log_event(log, "agent.engine_up", cell=self._cell.id)
+                self.telemetry.engine_restarted("the engine has just come up")
+            else:
+                log_event(log, "agent.engine_dead", level=logging.WARNING, cell=self._cell.id, reason=reading.detail)
+                self._metrics.deaths.labels(self._cell.id).inc()
+                self.telemetry.engine_restarted(f"the engine is down: {reading.detail}")
+                self._throttle = None
+            self._bring_up.began.set()
+        if self.life.evidence != before:
+            self._metrics.reachable.labels(self._cell.id).set(1 if self.life.is_up else 0)
+            self._changed.set()
+
+    async def _scrape_loop(self) -> None:
+        due_s = self._clock()
+        searched = -1  # the generation whose control group was looked for
+        while True:
+            generation = self.life.generation
+            if self.life.is_up:
+                await self._scraper.scrape()
+                if self.life.generation != generation:
+                    self._bring_up.began.set()
+                if self.life.is_ready and searched != self.life.generation:
+                    searched = self.life.generation
+                    self._throttle = await asyncio.to_thread(_find_throttle, self._target)
+                if self._throttle is not None:
+                    self.telemetry.host_read(self._throttle.read(), self._clock())
+                self._changed.set()
+            due_s = max(due_s + self._timing.scrape_s, self._clock())
+            await asyncio.sleep(due_s - self._clock())
+
+    async def _beat_loop(self) -> None:
+        due_s = self._clock()
+        while True:
+            now_s = self._clock()
+            telemetry = self.telemetry.telemetry(now_s)
+            news = self._news(telemetry)
+            if now_s >= due_s or news != self._shown:
+                self._shown = news
+                self._beat(telemetry)
+                due_s = max(due_s + self._timing.interval_s, now_s) if now_s >= due_s else due_s
+                await asyncio.sleep(MIN_BEAT_GAP_S)
+            await sleep_or(self._changed, max(0.0, due_s - self._clock()))
+
+    def _news(self, telemetry: Telemetry) -> object:
+        gpu = telemetry.gpu
+        faults = None if gpu is None else (gpu.xid_count, gpu.ecc_uncorrected_total, gpu.throttle_bits)
+        return self.life.evidence, self.life.capabilities, telemetry.flags, faults
+
+    def _beat(self, telemetry: Telemetry) -> None:
+        self._sequence += 1
+        cell = Cell(
+            cell_id=self._cell.id,
+            site=self._cell.site,
+            address=self._address,
+            capabilities=self.life.capabilities,
+            labels=tuple(sorted(self._cell.labels.items())),
+        )
+        self._publish(
+            Heartbeat(
+                cell=cell,
+                incarnation=self._incarnation,
+                sequence=self._sequence,
+                evidence=self.life.evidence,
+                telemetry=telemetry,
+            )
+        )
+        self._metrics.unknown.labels(self._cell.id).set(len(telemetry.unknown))
+        for target, age_s in (("engine", telemetry.engine_age_s), ("gpu", telemetry.gpu_age_s)):
+            self._metrics.age_seconds.labels(self._cell.id, target).set(float("nan") if age_s is None else age_s)
+
+
+async def _resolve(target: Target) -> str:
+    """ "ip:port" of the engine: Envoy takes no names. Tries for ever, as a name may appear later."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            log_event(log, "agent.name_unknown", level=logging.WARNING, host=target.host, reason=error.strerror)
+            await asyncio.sleep(RESOLVE_RETRY_S)
+            continue
+        host = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)[0][4][0]
+        return f"[{host}]:{target.port}" if ":" in str(host) else f"{host}:{target.port}"
+
+
+def _find_throttle(target: Target) -> ThrottleReader | None:
+    """The control group of a local engine; None for remote ones and where there is no CPU limit."""
+    pid = find_listener(target.port) if target.host in LOOPBACK else None
+    stat_file = None if pid is None else find_stat_file(pid)
+    return None if stat_file is None else ThrottleReader(stat_file)
