@@ -1,0 +1,116 @@
+"""Commands that ask or order a running grid: status, top, drain, undrain."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from tradewind.cli.options import (
+    DEFAULT_FILE,
+    ControlOption,
+    FileOption,
+    JsonOption,
+    explained,
+    fail,
+    print_json,
+)
+
+CellArgument = Annotated[str, typer.Argument(help="The cell's id, as `tradewind status` shows it.")]
+
+
+def status(file: FileOption = DEFAULT_FILE, control: ControlOption = "", as_json: JsonOption = False) -> None:
+    """Show the grid: cells by site with state and reason, and the processes of this machine."""
+    with explained(as_json=as_json):
+        from tradewind.lab.report_status import grid_status, status_tables
+
+        seen = grid_status(None if control else file, control=control_address(file, control))
+        if as_json:
+            print_json(seen)
+            return
+        from rich.console import Console
+
+        console = Console()
+        for table in status_tables(seen):
+            console.print(table)
+
+
+def top(
+    file: FileOption = DEFAULT_FILE,
+    gateway_id: Annotated[str, typer.Option("--gateway", help="Whose view; default: the file's first.")] = "",
+    every_s: Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two looks.")] = 1.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Watch weights, pressure and signals of every cell, live; --json prints one look and exits."""
+    with explained(as_json=as_json), contextlib.suppress(KeyboardInterrupt):
+        from tradewind.cli.options import pick_id
+        from tradewind.lab.locate import running
+        from tradewind.lab.tables import watch_top
+        from tradewind.lab.watch import gateway_cells
+
+        grid = running(file)
+        ids = [gateway.id for gateway in grid.gateways]
+        chosen = pick_id(ids, gateway_id or (ids[0] if ids else ""), noun="gateway", say=_usage)
+        gateway = next(item for item in grid.gateways if item.id == chosen)
+        if as_json:
+            print_json(asyncio.run(gateway_cells(gateway)))
+        else:
+            asyncio.run(watch_top(gateway, every_s=every_s))
+
+
+def drain(
+    cell: CellArgument,
+    file: FileOption = DEFAULT_FILE,
+    control: ControlOption = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why, for whoever looks later.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Take a cell out of new work; streams in flight finish, and it stays out until `undrain`."""
+    _order(cell, "drain", file, control, body={"reason": reason}, as_json=as_json)
+
+
+def undrain(
+    cell: CellArgument, file: FileOption = DEFAULT_FILE, control: ControlOption = "", as_json: JsonOption = False
+) -> None:
+    """Give a drained cell its traffic back."""
+    _order(cell, "undrain", file, control, body=None, as_json=as_json)
+
+
+def _order(cell: str, order: str, file: Path, control: str, *, body: object, as_json: bool) -> None:
+    with explained(as_json=as_json):
+        from urllib.parse import quote
+
+        from tradewind.runtime.ask import ask
+
+        address = control_address(file, control)
+        reply = ask(address, f"/v1/cells/{quote(cell, safe='')}/{order}", method="POST", body=body, token=_token())
+        if as_json:
+            print_json(reply)
+        else:
+            state = reply.get("state", "unknown") if isinstance(reply, dict) else "unknown"
+            print(f"{cell}: {'drained' if order == 'drain' else 'back in service'}, state {state}")
+
+
+def control_address(file: Path, control: str) -> str:
+    """ "ip:port" of a control: from --control, else the file's first."""
+    if control:
+        return control.removeprefix("http://").rstrip("/")
+    from tradewind.lab.locate import running
+
+    grid = running(file)
+    if not grid.controls:
+        _usage(f"{file} has no control; write --control http://IP:PORT")
+    return grid.controls[0].admin
+
+
+def _token() -> str:
+    import os
+
+    from tradewind.control.guard import TOKEN_VARIABLE
+
+    return os.environ.get(TOKEN_VARIABLE, "")
+
+
+def _usage(message: str) -> NoReturn:
+    fail(message, code=2)

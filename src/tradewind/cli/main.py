@@ -1,0 +1,49 @@
+"""`tradewind`: the command line. Commands import what they need when they run, so that --help is quick."""
+
+import typer
+
+from tradewind.cli import asking, demo, files, processes
+
+app = typer.Typer(
+    name="tradewind",
+    help="Route LLM inference across sites: unmodified engines behind an unmodified Envoy.",
+    epilog="First steps: tradewind demo, or tradewind up -f examples/three-sites.yaml",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _register() -> None:
+    """Every command with an example, in the order in which a newcomer meets them."""
+    for command, example in (
+        (demo.demo, "tradewind demo --keep"),
+        (processes.up, "tradewind up -f grid.yaml"),
+        (asking.status, "tradewind status -f grid.yaml --json"),
+        (asking.top, "tradewind top -f grid.yaml"),
+        (asking.drain, "tradewind drain east-0 --reason 'driver update'"),
+        (asking.undrain, "tradewind undrain east-0"),
+        (files.validate, "tradewind validate -f grid.yaml"),
+        (processes.agent, "tradewind agent --dry-run http://127.0.0.1:8000"),
+        (processes.control, "tradewind control -f grid.yaml --id control"),
+        (processes.gateway, "tradewind gateway -f grid.yaml --id gateway"),
+        (processes.emulate, "tradewind emulate -f grid.yaml"),
+        (processes.relay, "tradewind relay --listen 127.0.0.1:9000 --to 127.0.0.1:8000 --rtt-ms 40"),
+        (files.bootstrap, "tradewind bootstrap -f grid.yaml --id gateway > envoy.json"),
+        (files.version, "tradewind version --json"),
+    ):
+        app.command(epilog=f"Example: {example}")(command)
+    app.command(hidden=True, epilog="Example: tradewind dashboard -f grid.yaml")(processes.dashboard)
+
+
+_register()
+
+
+def main() -> None:
+    """Entry point of the `tradewind` script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"use strict";
+// Draws what /api/state says once a second. Texts of engines and agents enter the page as text, never as markup.
+const POLL_MS = 1000;
+const KEEP_SAMPLES = 600;
+const open = new Set();
+let history = [];
+let last = 0;
+let chosen = null;
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "onclick") element.onclick = value;
+    else element.setAttribute(name, value);
+  }
+  element.append(...children.map(child => child instanceof Node ? child : String(child ?? "")));
+  return element;
+}
+
+const number = (value, digits = 2, scale = 1) => value === null || value === undefined ? "?" : (value * scale).toFixed(digits);
+
+function cellRow(cell, total, peak) {
+  const terms = cell.terms ?? {};
+  const state = cell.silent ? "blind" : cell.state;
+  const share = total && cell.weight ? cell.weight / total : 0;
+  const bar = make("div", {});
+  bar.style.width = `${6 * (peak ? share / peak : 0)}rem`;
+  const flags = (terms.flags ?? []).map(flag => make("span", { class: "flag" }, flag));
+  const toggle = () => { open.has(cell.cell_id) ? open.delete(cell.cell_id) : open.add(cell.cell_id); poll(); };
+  return make("tr", { class: "cell", onclick: toggle },
+    make("td", {}, cell.cell_id),
+    make("td", {}, make("span", { class: `state ${state}` }, state)),
+    make("td", { class: "number" }, cell.weight ?? "-"),
+    make("td", {}, make("div", { class: "share" }, bar, `${(100 * share).toFixed(1)} %`)),
+    make("td", { class: "number" }, number(terms.pressure)),
+    make("td", { class: "number" }, number(terms.speed)),
+    make("td", { class: "number" }, number(cell.rtt_s, 1, 1e3)),
+    make("td", { class: "number" }, number(cell.jitter_s, 1, 1e3)),
+    make("td", { class: "number" }, `${cell.requests} / ${cell.failed}`),
+    make("td", {}, ...flags, terms.reason || cell.reason || ""));
+}
+
+function signalRow(cell) {
+  const list = make("dl");
+  for (const [name, value] of cell.terms?.signals ?? []) {
+    const known = value !== null;
+    list.append(make("div", known ? {} : { class: "unknown" },
+      make("dt", {}, name), make("dd", {}, known ? number(value, 3) : "unknown")));
+  }
+  return make("tr", { class: "signals" }, make("td", { colspan: 10 }, list));
+}
+
+function siteTable(site, cells, total, peak) {
+  const heads = ["cell", "state", "weight", "share", "pressure", "speed", "rtt ms", "jitter ms", "requests / failed", "why"];
+  const body = make("tbody");
+  for (const cell of cells) {
+    body.append(cellRow(cell, total, peak));
+    if (open.has(cell.cell_id)) body.append(signalRow(cell));
+  }
+  return make("div", {}, make("h2", {}, site),
+    make("table", {}, make("thead", {}, make("tr", {}, ...heads.map(head => make("th", {}, head)))), body));
+}
+
+function drawSites(status) {
+  const cells = [...(status?.cells ?? [])].sort((a, b) => a.cell_id < b.cell_id ? -1 : 1);
+  const total = cells.reduce((sum, cell) => sum + (cell.weight ?? 0), 0);
+  const peak = total ? Math.max(...cells.map(cell => (cell.weight ?? 0) / total)) : 0;
+  const sites = [...new Set(cells.map(cell => cell.site))].sort();
+  document.getElementById("sites").replaceChildren(
+    ...sites.map(site => siteTable(site, cells.filter(cell => cell.site === site), total, peak)));
+}
+
+function drawEvents(events) {
+  const rows = events.map(event => make("tr", {},
+    make("td", {}, String(event.at ?? "").slice(11, 23)), make("td", {}, event.source),
+    make("td", {}, event.name), make("td", {}, event.cell_id ?? ""),
+    make("td", {}, event.detail ?? [event.before && `${event.before} > ${event.after}`, event.cause].filter(Boolean).join(": "))));
+  document.querySelector("#events tbody").replaceChildren(...rows);
+}
+
+function drawFigures() {
+  if (!window.Plotly || !history.length) return;
+  const cells = Object.keys(history[history.length - 1].weights).sort();
+  const x = history.map(sample => sample.at_s);
+  const total = sample => Object.values(sample.weights).reduce((sum, weight) => sum + weight, 0) || 1;
+  const layout = title => ({
+    title: { text: title, font: { size: 13 } }, margin: { t: 30, r: 10, b: 30, l: 40 }, showlegend: true,
+    paper_bgcolor: "transparent", plot_bgcolor: "transparent", font: { color: getComputedStyle(document.body).color },
+    xaxis: { title: "s" }, yaxis: { rangemode: "tozero" }, uirevision: "keep",
+  });
+  const lines = read => cells.map(cell => ({ x, y: history.map(sample => read(sample, cell)), name: cell, mode: "lines", line: { width: 1.5 } }));
+  const options = { displayModeBar: false, responsive: true };
+  Plotly.react("shares", lines((sample, cell) => 100 * (sample.weights[cell] ?? 0) / total(sample)), layout("share of weight, %"), options);
+  Plotly.react("rates", lines((sample, cell) => sample.requests_per_s[cell] ?? 0), layout("requests ended per s"), options);
+}
+
+function drawHead(state) {
+  document.getElementById("grid").textContent = state.grid;
+  const select = document.getElementById("gateway");
+  const ids = state.gateways.map(gateway => gateway.id);
+  if (select.dataset.ids !== ids.join()) {
+    select.replaceChildren(...ids.map(id => make("option", { value: id }, id)));
+    select.dataset.ids = ids.join();
+  }
+  chosen = select.value || ids[0];
+  const problems = [...state.gateways, ...state.controls].filter(part => part.problem).map(part => `${part.id}: ${part.problem}`);
+  const gateway = state.gateways.find(item => item.id === chosen);
+  const held = state.controls.map(control => control.grid?.holding_back_because).filter(Boolean);
+  const words = [...problems, ...held];
+  document.getElementById("health").textContent = words.length ? words.join("; ") :
+    `clients: http://${gateway?.status?.listen ?? "?"}, all parts answer`;
+  return gateway;
+}
+
+async function poll() {
+  try {
+    const state = await (await fetch(`/api/state?after=${last}`)).json();
+    history = history.concat(state.history).slice(-KEEP_SAMPLES);
+    if (history.length) last = history[history.length - 1].sequence;
+    drawSites(drawHead(state)?.status);
+    drawEvents(state.events);
+    drawFigures();
+  } catch (error) {
+    last = 0;
+    history = [];
+    document.getElementById("health").textContent = `the dashboard does not answer: ${error}`;
+  }
+}
+
+poll();
+setInterval(poll, POLL_MS);

@@ -1,0 +1,103 @@
+"""`tradewind status`: cells by site with state and reason, gateways, and the processes of this machine."""
+
+import os
+from pathlib import Path
+
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from tradewind.lab.locate import running
+from tradewind.runtime.ask import ask
+
+STATE_STYLES = {"ready": "green", "loading": "yellow", "draining": "cyan", "faulted": "red", "terminated": "dim"}
+Json = dict[str, object]
+
+
+def grid_status(file: Path | None, *, control: str) -> Json:
+    """What the control at "ip:port" knows, and the processes of the file's state_dir. Raises AskFailed, ConfigError."""
+    cells = ask(control, "/v1/grid")
+    gateways = ask(control, "/v1/gateways")
+    seen: Json = {
+        "control": f"http://{control}",
+        "grid": cells,
+        "gateways": gateways.get("gateways", []) if isinstance(gateways, dict) else [],
+    }
+    if file is not None:
+        grid = running(file)
+        seen["clients"] = [f"http://{gateway.listen}" for gateway in grid.gateways]
+        seen["dashboard"] = f"http://{grid.dashboard}" if grid.dashboard else ""
+        seen["processes"] = processes(Path(grid.state_dir))
+    return seen
+
+
+def processes(state_dir: Path) -> list[Json]:
+    """The supervisor's rows; `running` is checked now, the rest is as the supervisor last wrote it."""
+    try:
+        written = msgspec.json.decode((state_dir / "processes.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return []
+    rows = written.get("processes", []) if isinstance(written, dict) else []
+    return [{**row, "running": _alive(row.get("pid"))} for row in rows if isinstance(row, dict)]
+
+
+def _alive(pid: object) -> bool:
+    if not isinstance(pid, int):
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def status_tables(seen: Json) -> list[Table | Text]:
+    """The tables for people."""
+    tables: list[Table | Text] = [_cells(seen)]
+    if seen.get("processes"):
+        tables.append(_processes(seen))
+    places = [*(seen.get("clients") or []), *filter(None, [seen.get("dashboard")])]  # type: ignore[misc]
+    tables.append(Text(f"control {seen['control']}" + (f", clients and page: {', '.join(places)}" if places else "")))
+    return tables
+
+
+def _cells(seen: Json) -> Table:
+    grid = seen["grid"] if isinstance(seen["grid"], dict) else {}
+    table = Table(title=f"grid {grid.get('grid', '?')}, view {grid.get('version', '?')}", title_justify="left")
+    for name in ("site", "cell", "state", "heard", "weight", "models", "why"):
+        table.add_column(name)
+    rows = [row for row in grid.get("cells", []) if isinstance(row, dict)]
+    for row in sorted(rows, key=lambda row: (str(row.get("site")), str(row.get("cell_id")))):
+        state = str(row.get("state"))
+        age = row.get("heartbeat_age_s")
+        table.add_row(
+            str(row.get("site")),
+            str(row.get("cell_id")),
+            Text(state, style=STATE_STYLES.get(state, "")),
+            f"{age:.1f} s ago" if isinstance(age, float) else "never",
+            _weights(seen, str(row.get("cell_id"))),
+            ", ".join(row.get("models") or []),
+            str(row.get("reason") or row.get("conflict") or ""),
+        )
+    return table
+
+
+def _weights(seen: Json, cell_id: str) -> str:
+    """The weight at each gateway, "-" where the cell is in no pool."""
+    gateways = seen.get("gateways")
+    weights = [gateway["weights"].get(cell_id, "-") for gateway in (gateways if isinstance(gateways, list) else [])]
+    return " / ".join(map(str, weights))
+
+
+def _processes(seen: Json) -> Table:
+    table = Table(title="processes", title_justify="left")
+    for name in ("process", "pid", "state", "restarts", "last exit", "log"):
+        table.add_column(name)
+    rows = seen["processes"]
+    for row in rows if isinstance(rows, list) else []:
+        state = "up" if row.get("running") and row.get("ready") else "starting" if row.get("running") else "down"
+        cells = (row.get("name"), row.get("pid"), state, row.get("restarts"), row.get("last_exit"), row.get("log"))
+        table.add_row(*("" if cell is None else str(cell) for cell in cells))
+    return table

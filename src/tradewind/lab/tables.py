@@ -1,0 +1,76 @@
+"""Live tables for a terminal: what a gateway thinks of each cell, and why."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tradewind.config.schema import GatewayConfig
+from tradewind.lab.watch import CellSeen, gateway_cells
+from tradewind.runtime.ask import AskFailed
+
+STATE_STYLES = {"ready": "green", "loading": "yellow", "draining": "cyan", "faulted": "red", "terminated": "dim"}
+BAR_WIDTH = 12
+
+
+async def watch_top(gateway: GatewayConfig, *, every_s: float) -> None:
+    """Show a gateway's cells until cancelled."""
+    with Live(Text(f"asking {gateway.id} at http://{gateway.admin}"), auto_refresh=False) as live:
+        while True:
+            try:
+                cells = await gateway_cells(gateway)
+                live.update(cells_table(cells, title=f"gateway {gateway.id}, {len(cells)} cells"), refresh=True)
+            except AskFailed as error:
+                live.update(Text(str(error), style="red"), refresh=True)
+            await asyncio.sleep(every_s)
+
+
+def cells_table(cells: Iterable[CellSeen], *, title: str, served: Mapping[str, float] | None = None) -> Table:
+    """One row for each cell, by site. `served`: share of the requests that each cell really got, 0..1."""
+    table = Table(title=title, title_justify="left", expand=False)
+    for name in ("site", "cell", "state"):
+        table.add_column(name)
+    for name in ("weight", "share") + (("served",) if served is not None else ()):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for name in ("pressure", "speed", "rtt", "failed"):
+        table.add_column(name, justify="right")
+    table.add_column("why", overflow="fold", max_width=44)
+    for cell in sorted(cells, key=lambda cell: (cell.site, cell.cell_id)):
+        table.add_row(*_row(cell, served))
+    return table
+
+
+def _row(cell: CellSeen, served: Mapping[str, float] | None) -> list[str | Text]:
+    shares: list[str | Text] = [_ratio(cell.share)]
+    if served is not None:
+        shares.append(_ratio(served.get(cell.cell_id, 0.0)))
+    return [
+        cell.site,
+        cell.cell_id,
+        Text("blind" if cell.silent else cell.state, style=STATE_STYLES.get(cell.state, "")),
+        "-" if cell.weight is None else str(cell.weight),
+        *shares,
+        Text("#" * round(cell.share * 3 * BAR_WIDTH), style="blue"),
+        _number(cell.pressure, "{:.2f}"),
+        _number(cell.speed, "{:.2f}"),
+        _number(cell.rtt_s, "{:.1f} ms", scale=1e3),
+        str(cell.failed),
+        " ".join(filter(None, (cell.why or cell.reason, *cell.flags))),
+    ]
+
+
+def _ratio(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def _number(value: float | None, form: str, *, scale: float = 1.0) -> str:
+    return "?" if value is None else form.format(value * scale)
+
+
+def console_is_live(console: Console) -> bool:
+    """Whether a table that redraws itself makes sense here; a log file gets lines instead."""
+    return console.is_terminal and not console.is_dumb_terminal
