@@ -1,0 +1,179 @@
+"""The admin API's documents: what goes out and what may come in. The OpenAPI schemas are made from these."""
+
+import msgspec
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A JSON object; null means unknown, never zero."""
+
+
+class UnknownRow(Row, frozen=True, kw_only=True):
+    """A signal that could not be read, and why."""
+
+    signal: str
+    reason: str
+
+
+class CellRow(Row, frozen=True, kw_only=True):
+    """One cell as control sees it."""
+
+    cell_id: str
+    site: str
+    address: str
+    state: str
+    reason: str
+    silent: bool
+    draining: bool
+    incarnation: str
+    sequence: int
+    state_age_s: float | None
+    heartbeat_age_s: float | None
+    engine_age_s: float | None
+    gpu_age_s: float | None
+    models: list[str]
+    lora_models: list[str]
+    max_model_len: int | None
+    kv_capacity_tokens: int | None
+    engine: str | None
+    engine_version: str | None
+    hardware: str | None
+    labels: dict[str, str]
+    signals: dict[str, float | None]
+    unknown: list[UnknownRow]
+    flags: list[str]
+    conflict: str
+
+
+class DrainRow(Row, frozen=True, kw_only=True):
+    """An operator's drain."""
+
+    cell_id: str
+    since: str
+    reason: str
+
+
+class GridRow(Row, frozen=True, kw_only=True):
+    """The whole grid."""
+
+    grid: str
+    control_id: str
+    incarnation: str
+    version: int
+    publishing: bool
+    holding_back_because: str
+    cells: list[CellRow]
+    drains: list[DrainRow]
+
+
+class PathRow(Row, frozen=True, kw_only=True):
+    """What a gateway knows of the path to a cell."""
+
+    cell_id: str
+    rtt_s: float | None
+    jitter_s: float | None
+    reachable: bool | None
+    succeeded: int
+    failed: int
+    in_flight: int
+
+
+class GatewayRow(Row, frozen=True, kw_only=True):
+    """The last report of one gateway, and how well it keeps up with the views."""
+
+    gateway_id: str
+    site: str
+    connected: bool
+    report_sequence: int
+    report_age_s: float
+    views_sent: int
+    waiting_cells: int
+    paths: list[PathRow]
+    weights: dict[str, int]
+    pressures: dict[str, float]
+    notes: dict[str, str]
+
+
+class GatewaysRow(Row, frozen=True, kw_only=True):
+    """All gateways that reported lately."""
+
+    gateways: list[GatewayRow]
+
+
+class EventRow(Row, frozen=True, kw_only=True):
+    """One change of a cell."""
+
+    sequence: int
+    at: str
+    name: str
+    cell_id: str
+    before: str
+    after: str
+    cause: str
+
+
+class EventsRow(Row, frozen=True, kw_only=True):
+    """The newest changes, oldest first; `dropped` older ones are gone."""
+
+    events: list[EventRow]
+    dropped: int
+
+
+class StateRow(Row, frozen=True, kw_only=True):
+    """The state file's health."""
+
+    path: str
+    saved: bool
+    problem: str
+    started_empty_because: str
+    failures: int
+
+
+class StatusRow(Row, frozen=True, kw_only=True):
+    """The control process itself."""
+
+    control_id: str
+    incarnation: str
+    version: str
+    uptime_s: float
+    publishing: bool
+    holding_back_because: str
+    cells: dict[str, int]
+    gateways: int
+    state: StateRow
+    loop_lag_s: float
+    loop_lag_worst_s: float
+    counters: dict[str, int]
+
+
+class DrainRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Optional body of a drain."""
+
+    reason: str = ""
+
+
+class CellReply(Row, frozen=True, kw_only=True):
+    """What an operator's order led to. `saved`: it would survive a restart of control."""
+
+    cell_id: str
+    state: str
+    draining: bool
+    saved: bool
+
+
+class HealthRow(Row, frozen=True, kw_only=True):
+    """`ok`, or why not."""
+
+    status: str
+
+
+class ErrorRow(Row, frozen=True, kw_only=True):
+    """What was wrong with a request and what to write instead."""
+
+    code: str
+    message: str
+
+
+class ErrorReply(Row, frozen=True, kw_only=True):
+    """Every error of this API has this shape."""
+
+    error: ErrorRow

@@ -1,0 +1,114 @@
+"""What one gateway has still to be told: ids, never values, so that a slow gateway gets the newest cheaply."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+REFRESH_INTERVAL_S = 0.1  # telemetry goes out at most this often; life-cycle changes at once
+MAX_CELLS_PER_MESSAGE = 1_000  # keeps a message well below gRPC's 4 MiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The next message: which cells to describe as they are now, and which ids are gone for good."""
+
+    full: bool
+    cell_ids: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+class Feed:
+    """Collects changes for one view stream. Bounded by the number of cells: each waits here at most once."""
+
+    def __init__(self, clock: Callable[[], float], *, known: Callable[[], list[str]]) -> None:
+        self.gateway_id = ""  # known from its first report on
+        self.sent = 0
+        self._clock = clock
+        self._known = known
+        self._full = True
+        self._held = True
+        self._urgent: dict[str, None] = {}
+        self._stale: dict[str, None] = {}
+        self._removed: dict[str, None] = {}
+        self._refresh_due_s = 0.0
+        self._wake = asyncio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """How many cells this gateway has not been told of yet."""
+        return len(self._urgent.keys() | self._stale.keys() | self._removed.keys())
+
+    def release(self) -> None:
+        """Control knows enough: start with everything it knows."""
+        if self._held:
+            self._held = False
+            self._wake.set()
+
+    def changed(self, cell_id: str) -> None:
+        """The life cycle, the drain or the capabilities of a cell changed: send at once."""
+        self._removed.pop(cell_id, None)
+        self._urgent[cell_id] = None
+        self._wake.set()
+
+    def refreshed(self, cell_id: str) -> None:
+        """A cell has newer telemetry: send with the next refresh."""
+        if not self._stale:
+            self._wake.set()
+        self._stale[cell_id] = None
+
+    def removed(self, cell_id: str) -> None:
+        """A cell is gone for good."""
+        self._urgent.pop(cell_id, None)
+        self._stale.pop(cell_id, None)
+        self._removed[cell_id] = None
+        self._wake.set()
+
+    async def next(self) -> Batch:
+        """Wait until there is something to send, and take it."""
+        while True:
+            self._wake.clear()
+            batch = None if self._held else self._take(self._clock())
+            if batch is not None:
+                return batch
+            await self._wait()
+
+    async def _wait(self) -> None:
+        if self._held or not self._stale:
+            await self._wake.wait()
+            return
+        try:
+            async with asyncio.timeout(max(0.0, self._refresh_due_s - self._clock())):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _take(self, now_s: float) -> Batch | None:
+        if self._full:
+            self._full = False
+            self._urgent = dict.fromkeys(self._known())
+            self._stale.clear()
+            self._removed.clear()
+            self._plan_refresh(now_s)
+            return self._batch(self._urgent, full=True)
+        if self._urgent or self._removed:
+            return self._batch(self._urgent, full=False)
+        if self._stale and now_s >= self._refresh_due_s:
+            self._plan_refresh(now_s)
+            self._urgent, self._stale = self._stale, {}
+            return self._batch(self._urgent, full=False)
+        return None
+
+    def _plan_refresh(self, now_s: float) -> None:
+        # All feeds refresh on the same beat, so that they can share what is serialised for it.
+        self._refresh_due_s = (math.floor(now_s / REFRESH_INTERVAL_S) + 1) * REFRESH_INTERVAL_S
+
+    def _batch(self, source: dict[str, None], *, full: bool) -> Batch:
+        cell_ids = tuple(source)[:MAX_CELLS_PER_MESSAGE]
+        for cell_id in cell_ids:
+            del source[cell_id]
+            self._stale.pop(cell_id, None)
+        removed = tuple(self._removed)[:MAX_CELLS_PER_MESSAGE]
+        for cell_id in removed:
+            del self._removed[cell_id]
+        return Batch(full=full, cell_ids=cell_ids, removed=removed)

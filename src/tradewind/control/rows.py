@@ -1,0 +1,113 @@
+"""From what control holds to the admin API's documents; telemetry is decoded here, when a person asks, not per beat."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from datetime import UTC, datetime
+
+from tradewind.control.api import (
+    CellRow,
+    DrainRow,
+    EventRow,
+    GatewayRow,
+    PathRow,
+    UnknownRow,
+)
+from tradewind.control.events import ControlEvent
+from tradewind.control.grid import CellStatus, GatewayStatus
+from tradewind.control.store import Drain
+from tradewind.model.telemetry import EngineReading, GpuReading, Histogram, HostReading, Telemetry
+
+_READINGS: tuple[tuple[str, type], ...] = (("engine", EngineReading), ("gpu", GpuReading), ("host", HostReading))
+
+
+def rfc3339(unix_s: float) -> str:
+    """A wall-clock time for people, in UTC to the millisecond."""
+    return datetime.fromtimestamp(unix_s, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def cell_row(status: CellStatus) -> CellRow:
+    view, telemetry = status.view, status.telemetry
+    cell, able = view.cell, view.cell.capabilities
+    return CellRow(
+        cell_id=cell.cell_id,
+        site=cell.site,
+        address=cell.address,
+        state=view.state.value,
+        reason=view.reason,
+        silent=view.silent,
+        draining=view.draining,
+        incarnation=view.incarnation,
+        sequence=view.sequence,
+        state_age_s=status.state_age_s,
+        heartbeat_age_s=status.heartbeat_age_s,
+        engine_age_s=telemetry.engine_age_s,
+        gpu_age_s=telemetry.gpu_age_s,
+        models=list(able.models),
+        lora_models=list(able.lora_models),
+        max_model_len=able.max_model_len,
+        kv_capacity_tokens=able.kv_capacity_tokens,
+        engine=able.engine,
+        engine_version=able.engine_version,
+        hardware=able.hardware,
+        labels=dict(cell.labels),
+        signals=dict(signals(telemetry)),
+        unknown=[UnknownRow(signal=item.signal, reason=item.reason) for item in telemetry.unknown],
+        flags=list(telemetry.flags),
+        conflict=status.conflict,
+    )
+
+
+def signals(telemetry: Telemetry) -> Iterator[tuple[str, float | None]]:
+    """Every scalar reading as ("engine.queue_requests", value or None); a missing group is all unknown."""
+    for group, kind in _READINGS:
+        reading = getattr(telemetry, group)
+        for item in fields(kind):
+            value = getattr(reading, item.name, None)
+            if isinstance(value, Histogram):
+                yield f"{group}.{item.name}_count", value.counts[-1] if value.counts else None
+            else:
+                yield f"{group}.{item.name}", value
+
+
+def drain_row(cell_id: str, drain: Drain) -> DrainRow:
+    return DrainRow(cell_id=cell_id, since=rfc3339(drain.since_unix_s), reason=drain.reason)
+
+
+def gateway_row(status: GatewayStatus) -> GatewayRow:
+    report = status.report
+    return GatewayRow(
+        gateway_id=report.gateway_id,
+        site=report.site,
+        connected=status.connected,
+        report_sequence=report.sequence,
+        report_age_s=status.report_age_s,
+        views_sent=status.views_sent,
+        waiting_cells=status.waiting_cells,
+        paths=[
+            PathRow(
+                cell_id=path.cell_id,
+                rtt_s=path.rtt_s,
+                jitter_s=path.jitter_s,
+                reachable=path.reachable,
+                succeeded=path.succeeded,
+                failed=path.failed,
+                in_flight=path.in_flight,
+            )
+            for path in report.paths
+        ],
+        weights=dict(report.weights),
+        pressures=dict(report.pressures),
+        notes=dict(report.notes),
+    )
+
+
+def event_row(event: ControlEvent) -> EventRow:
+    return EventRow(
+        sequence=event.sequence,
+        at=rfc3339(event.at_unix_s),
+        name=event.name,
+        cell_id=event.cell_id,
+        before=event.before,
+        after=event.after,
+        cause=event.cause,
+    )

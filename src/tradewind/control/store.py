@@ -1,0 +1,228 @@
+"""SQLite on disk for what must outlive control: the cells it knows and the operator's drains."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tradewind.model.cell import Capabilities, Cell
+
+SCHEMA_VERSION = 1
+MAX_BYTES = 256 * 1024 * 1024  # at the bound SQLite says "full"; control then runs on without saving, and says so
+LOCK_TIMEOUT_S = 1.0
+
+# The file is fine and its surroundings are not: keep it where it is and try again later.
+_SURROUNDINGS = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS cell (
+    cell_id TEXT PRIMARY KEY, site TEXT NOT NULL, address TEXT NOT NULL,
+    capabilities TEXT NOT NULL, labels TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS drain (
+    cell_id TEXT PRIMARY KEY, since_unix_s REAL NOT NULL, reason TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS control (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """An operator's drain: when it was asked for (wall clock, for people) and why."""
+
+    since_unix_s: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """All that is kept: cells by id, drains by cell id, and the incarnation of the control that wrote last."""
+
+    cells: dict[str, Cell]
+    drains: dict[str, Drain]
+    incarnation: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What to write: a value to set, None to delete. Applying twice is the same as once."""
+
+    cells: dict[str, Cell | None]
+    drains: dict[str, Drain | None]
+
+
+class StoreError(Exception):
+    """State could not be read or written. `corrupt`: the file itself is bad, so setting it aside helps."""
+
+    def __init__(self, message: str, *, corrupt: bool) -> None:
+        super().__init__(message)
+        self.corrupt = corrupt
+
+
+class Store:
+    """One connection to one state file. Blocking; use it from one thread at a time. Raises StoreError only."""
+
+    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES) -> None:
+        self.path = path
+        with _store_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        try:
+            with _store_errors(path):
+                self._prepare(max_bytes)
+        except StoreError:
+            self._db.close()
+            raise
+
+    def load(self) -> Saved:
+        """Read everything."""
+        with _store_errors(self.path):
+            cells = {row[0]: _cell_from_row(row) for row in self._rows("SELECT * FROM cell ORDER BY cell_id")}
+            drains = {
+                str(cell_id): Drain(since_unix_s=float(since), reason=str(reason))
+                for cell_id, since, reason in self._rows("SELECT * FROM drain ORDER BY cell_id")
+            }
+            found = self._rows("SELECT value FROM control WHERE name = 'incarnation'")
+            return Saved(cells=cells, drains=drains, incarnation=found[0][0] if found else "")
+
+    def apply(self, changes: Changes) -> None:
+        """Write changes in one transaction; all or none."""
+        with _store_errors(self.path), _transaction(self._db):
+            self._write(changes)
+
+    def replace(self, saved: Saved) -> None:
+        """Make the file hold exactly these cells and drains."""
+        with _store_errors(self.path), _transaction(self._db):
+            for table in ("cell", "drain"):
+                self._db.execute(f"DELETE FROM {table}")
+            self._write(Changes(cells=dict(saved.cells), drains=dict(saved.drains)))
+
+    def set_incarnation(self, incarnation: str) -> None:
+        with _store_errors(self.path), _transaction(self._db):
+            self._db.execute("INSERT OR REPLACE INTO control VALUES ('incarnation', ?)", (incarnation,))
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _prepare(self, max_bytes: int) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        page_bytes = int(self._rows("PRAGMA page_size")[0][0])
+        self._db.execute(f"PRAGMA max_page_count = {max(1, max_bytes // page_bytes)}")
+        if self._rows("PRAGMA quick_check")[0][0] != "ok":
+            raise StoreError(f"{self.path}: fails SQLite's own check", corrupt=True)
+        version = int(self._rows("PRAGMA user_version")[0][0])
+        if version not in (0, SCHEMA_VERSION):
+            raise StoreError(
+                f"{self.path}: schema version {version}, this program reads {SCHEMA_VERSION}", corrupt=True
+            )
+        self._db.executescript(_SCHEMA)
+        self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _rows(self, sql: str) -> list[tuple[str, ...]]:
+        with closing(self._db.execute(sql)) as cursor:
+            return cursor.fetchall()
+
+    def _write(self, changes: Changes) -> None:
+        for cell_id, cell in changes.cells.items():
+            if cell is None:
+                self._db.execute("DELETE FROM cell WHERE cell_id = ?", (cell_id,))
+            else:
+                self._db.execute("INSERT OR REPLACE INTO cell VALUES (?, ?, ?, ?, ?)", _cell_to_row(cell))
+        for cell_id, drain in changes.drains.items():
+            if drain is None:
+                self._db.execute("DELETE FROM drain WHERE cell_id = ?", (cell_id,))
+            else:
+                row = (cell_id, drain.since_unix_s, drain.reason)
+                self._db.execute("INSERT OR REPLACE INTO drain VALUES (?, ?, ?)", row)
+
+
+def open_store(path: Path, *, max_bytes: int = MAX_BYTES) -> tuple[Store, Saved, str]:
+    """Open and read path; a corrupt file is set aside and a new one started.
+
+    Returns the store, what it held, and what was wrong with an earlier file ("" when nothing was).
+    Raises StoreError when no store can be had here at all (disk full, no such directory, locked).
+    """
+    try:
+        return *_open_and_load(path, max_bytes), ""
+    except StoreError as error:
+        if not error.corrupt:
+            raise
+        aside = _set_aside(path)
+        return *_open_and_load(path, max_bytes), f"{error}; kept as {aside}; started empty"
+
+
+def _open_and_load(path: Path, max_bytes: int) -> tuple[Store, Saved]:
+    store = Store(path, max_bytes=max_bytes)
+    try:
+        return store, store.load()
+    except StoreError:
+        store.close()
+        raise
+
+
+def _set_aside(path: Path) -> Path:
+    """Rename a bad state file (and SQLite's companions) out of the way; only the newest bad file is kept."""
+    aside = path.with_name(path.name + ".bad")
+    with _store_errors(path):
+        os.replace(path, aside)
+        for suffix in ("-wal", "-shm"):
+            companion = path.with_name(path.name + suffix)
+            if companion.exists():
+                os.replace(companion, aside.with_name(aside.name + suffix))
+    return aside
+
+
+@contextmanager
+def _store_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        # Extended codes carry the primary one in their low byte.
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        raise StoreError(f"{path}: {error}", corrupt=code not in _SURROUNDINGS) from error
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror or error}", corrupt=False) from error
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        raise StoreError(f"{path}: {error}", corrupt=True) from error
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _cell_to_row(cell: Cell) -> tuple[str, str, str, str, str]:
+    encode = msgspec.json.encode
+    return cell.cell_id, cell.site, cell.address, encode(cell.capabilities).decode(), encode(cell.labels).decode()
+
+
+def _cell_from_row(row: tuple[str, ...]) -> Cell:
+    cell_id, site, address, capabilities, labels = row
+    return Cell(
+        cell_id=cell_id,
+        site=site,
+        address=address,
+        capabilities=msgspec.json.decode(capabilities, type=Capabilities),
+        labels=msgspec.json.decode(labels, type=tuple[tuple[str, str], ...]),
+    )
