@@ -55,7 +55,7 @@ def prompt_too_long(max_model_len: int) -> ApiError:
 
 
 def prompt_and_output_too_long(max_model_len: int, output_tokens: int) -> ApiError:
-    """400: prompt and asked-for output together are over the limit; the wording was not captured."""
+    """400: prompt and output together are over the limit (wording not captured)."""
     value = max_model_len - output_tokens + 1
     return ApiError(
         400,

@@ -8,7 +8,10 @@ from tradewind.config.schema import GridConfig
 from tradewind.emulator.api_process import run_api
 from tradewind.emulator.engine_process import run_engine
 from tradewind.emulator.exporter_process import run_exporter
-from tradewind.emulator.plan import EmulationPlan, EngineSettings, ExporterSettings, build_plan
+from tradewind.emulator.fault_specs import FaultError, known_in
+from tradewind.emulator.names import engine_name, exporter_name
+from tradewind.emulator.plan import EmulationError, EmulationPlan, EngineSettings, ExporterSettings, build_plan
+from tradewind.emulator.scenario import Scenario, load_scenario
 from tradewind.emulator.shared import Board
 from tradewind.emulator.supervisor import API, Child, Supervisor
 
@@ -22,21 +25,15 @@ def run(config: GridConfig) -> int:
     event loops.
     """
     plan = build_plan(config)
+    try:
+        scenario = load_scenario(plan.scenario, known_in(plan))
+    except FaultError as error:
+        raise EmulationError(str(error)) from error
     board = Board(len(plan.engines))
     children = [_engine_child(engine, board) for engine in plan.engines]
     children += [_exporter_child(exporter, board) for exporter in plan.exporters]
-    children.append(_api_child(plan))
+    children.append(_api_child(plan, scenario))
     return Supervisor(children).run()
-
-
-def engine_name(cell_id: str) -> str:
-    """The process of an engine."""
-    return f"engine:{cell_id}"
-
-
-def exporter_name(site: str) -> str:
-    """The process of an exporter."""
-    return f"exporter:{site}"
 
 
 def _engine_child(settings: EngineSettings, board: Board) -> Child:
@@ -51,8 +48,8 @@ def _exporter_child(settings: ExporterSettings, board: Board) -> Child:
     return Child(exporter_name(settings.site), lambda control, _: run_exporter(settings, control, board), _nothing)
 
 
-def _api_child(plan: EmulationPlan) -> Child:
-    return Child(API, lambda control, _: run_api(plan, control), _nothing)
+def _api_child(plan: EmulationPlan, scenario: Scenario) -> Child:
+    return Child(API, lambda control, _: run_api(plan, scenario, control), _nothing)
 
 
 def _nothing() -> None:

@@ -1,7 +1,7 @@
 """From a grid's configuration to what each emulator process is told; errors say where and what to write."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tradewind.config.schema import (
     CellConfig,
@@ -70,7 +70,6 @@ class EmulationPlan:
     exporters: tuple[ExporterSettings, ...]
     sites: tuple[str, ...]
     scenario: str = ""
-    extra: dict[str, str] = field(default_factory=dict)
 
 
 def build_plan(config: GridConfig) -> EmulationPlan:
