@@ -60,6 +60,8 @@ class ViewMerger:
         self._controls: dict[str, _Control] = {}
         self._incarnations: dict[str, list[str]] = {}
         self._counter = 0
+        self._merged: dict[str, CellView] = {}  # as last given out; the same object until something is new
+        self._sorted: tuple[str, ...] = ()
 
     def restore(self, cells: Iterable[CellView], *, now_s: float) -> None:
         """Start from cells kept on disk; any word of a live control outranks them."""
@@ -67,7 +69,7 @@ class ViewMerger:
         for view in cells:
             control.records[view.cell.cell_id] = _Record(view, now_s)
             self._rank(view, current=None)
-        self._counter += 1
+        self._changed()
 
     def apply(self, control_id: str, delta: ViewDelta, *, now_s: float) -> bool:
         """Take one message of one control's stream; True when the life cycle or the membership changed by it."""
@@ -79,20 +81,23 @@ class ViewMerger:
             gone |= control.records.keys() - listed
         touched = sorted(listed | gone)
         before = [self._shape(cell_id) for cell_id in touched]
+        if not control.connected:
+            self._merged.clear()
         control.version, control.connected, control.updated_at_s = delta.version, True, now_s
         control.full_seen = control.full_seen or delta.full
         for view in delta.cells:
             self._take(control, view, now_s)
         for cell_id in sorted(gone - listed):
             self._remove(control, cell_id)
-        self._counter += 1
+        self._changed(touched)
         return [self._shape(cell_id) for cell_id in touched] != before
 
     def disconnected(self, control_id: str) -> None:
         """The stream to this control ended; what it said is kept and ages."""
         control = self._controls.get(control_id)
-        if control is not None:
+        if control is not None and control.connected:
             control.connected = False
+            self._merged.clear()
 
     def forget(self, unreachable: frozenset[str], *, now_s: float) -> tuple[str, ...]:
         """Drop cells that this gateway cannot reach and that no connected control has listed for ten minutes."""
@@ -116,10 +121,20 @@ class ViewMerger:
         return any(control.connected and control.full_seen for control in self._controls.values())
 
     def view(self, *, now_s: float) -> GridView:
-        """The merged view, with ages advanced by the time this gateway has held each record."""
-        cells = tuple(self._merged(cell_id, now_s) for cell_id in sorted(self._incarnations))
+        """The merged view. A cell with news has ages as of `now_s`; one without is the same object as before."""
+        if len(self._sorted) != len(self._incarnations):
+            self._sorted = tuple(sorted(self._incarnations))
+        merged = self._merged
+        for cell_id in self._sorted:
+            if cell_id not in merged:
+                merged[cell_id] = self._merge(cell_id, now_s)
+        cells = tuple([merged[cell_id] for cell_id in self._sorted])
         version = ViewVersion(control_id=self._gateway_id, incarnation="merged", counter=self._counter)
         return GridView(version=version, cells=cells)
+
+    def cells_now(self, *, now_s: float) -> tuple[CellView, ...]:
+        """The merged cells with every age as of `now_s`, for people."""
+        return tuple(self._merge(cell_id, now_s) for cell_id in sorted(self._incarnations))
 
     def controls(self, *, now_s: float) -> tuple[ControlStatus, ...]:
         """One row per control heard so far, sorted by id; the saved view is not a control."""
@@ -176,11 +191,22 @@ class ViewMerger:
                 best, record = key, candidate
         return record
 
-    def _merged(self, cell_id: str, now_s: float) -> CellView:
+    def _changed(self, cell_ids: Iterable[str] | None = None) -> None:
+        """Forget what was given out of these cells, or of all."""
+        self._counter += 1
+        if cell_ids is None:
+            self._merged.clear()
+        else:
+            for cell_id in cell_ids:
+                self._merged.pop(cell_id, None)
+
+    def _merge(self, cell_id: str, now_s: float) -> CellView:
         record = self._winner(cell_id)
         assert record is not None, f"{cell_id} is ranked but nobody holds it"
         held_s = max(0.0, now_s - record.received_at_s)
-        view = replace(record.view, telemetry=aged(record.view.telemetry, held_s=held_s))
+        view = record.view
+        if held_s > 0.0:
+            view = replace(view, telemetry=aged(view.telemetry, held_s=held_s))
         if not view.draining and self._drained(cell_id):
             view = replace(view, draining=True)
         if view.draining and view.state is CellState.READY:
@@ -196,6 +222,8 @@ class ViewMerger:
         for control in self._controls.values():
             control.records.pop(cell_id, None)
         self._incarnations.pop(cell_id, None)
+        self._merged.pop(cell_id, None)
+        self._sorted = ()
 
     def _drained(self, cell_id: str) -> bool:
         return any(c.connected and c.records[cell_id].view.draining for c in self._holders(cell_id))

@@ -47,6 +47,13 @@ class ConfigWatch:
         log_event(log, "config.applied", path=self.path)
         return config
 
+    def refuse(self, reason: str) -> None:
+        """The file is valid but cannot be applied here."""
+        self.applied -= 1
+        self.failures += 1
+        self.last_error = reason
+        log_event(log, "config.refused", level=logging.ERROR, path=self.path, reason=reason)
+
 
 def _signature(path: Path) -> Signature | None:
     try:

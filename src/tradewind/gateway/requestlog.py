@@ -62,7 +62,7 @@ def line_of(outcome: Outcome, *, at: str) -> RequestLine:
 
 
 class RequestLog:
-    """Collects lines in memory and appends them in batches; `flush` is blocking and belongs in a thread."""
+    """Collects lines in memory and appends them in batches."""
 
     def __init__(self, path: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
         self._path = path
@@ -78,9 +78,12 @@ class RequestLog:
             self.dropped += 1
         self._waiting.append(line)
 
-    def flush(self) -> None:
-        """Append what waits; a disk that refuses costs the lines, which are counted."""
-        lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
+    def take(self) -> list[RequestLine]:
+        """What waits, to be written; call it where `add` is called."""
+        return [self._waiting.popleft() for _ in range(len(self._waiting))]
+
+    def write(self, lines: list[RequestLine]) -> None:
+        """Append lines; a disk that refuses costs them, and they are counted. Blocking: belongs in a thread."""
         if not lines:
             return
         data = msgspec.json.Encoder().encode_lines(lines)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 import aiohttp
 import msgspec
@@ -42,6 +42,7 @@ class ShapeProber:
         address_of: Callable[[str], str | None],
         api_key_env_of: Callable[[str], str],
         on_result: Callable[[ProbeOrder, Outcome], None],
+        spawn: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
         clock: Callable[[], float],
         rng: random.Random,
     ) -> None:
@@ -50,6 +51,7 @@ class ShapeProber:
         self._address_of = address_of
         self._api_key_env_of = api_key_env_of
         self._on_result = on_result
+        self._spawn = spawn
         self._clock = clock
         self._rng = rng
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -61,7 +63,7 @@ class ShapeProber:
         if address is None or order.cell_id in self._tasks or len(self._tasks) >= MAX_OUTSTANDING:
             self.skipped += 1
             return
-        task = asyncio.create_task(self._probe(order, address))
+        task = self._spawn(self._probe(order, address))
         self._tasks[order.cell_id] = task
         task.add_done_callback(lambda _done: self._tasks.pop(order.cell_id, None))
 
@@ -71,11 +73,7 @@ class ShapeProber:
             self._tasks[cell_id].cancel()
 
     async def close(self) -> None:
-        """Abort what is outstanding and close the connections."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Close the connections."""
         if self._session is not None:
             await self._session.close()
 

@@ -117,9 +117,20 @@ def test_ages_grow_by_the_time_held_and_unknown_ages_stay_unknown(merger: ViewMe
     telemetry = Telemetry(engine=EngineReading(queue_requests=3.0), engine_age_s=0.4)
     merger.apply("a", delta("a", replace(cell("x"), telemetry=telemetry), full=True), now_s=10)
     merger.disconnected("a")
-    held = by_id(merger.view(now_s=15))["x"].telemetry
-    assert held.engine_age_s == pytest.approx(5.4)
-    assert held.gpu_age_s is None
+    (held,) = merger.cells_now(now_s=15)
+    assert held.telemetry.engine_age_s == pytest.approx(5.4)
+    assert held.telemetry.gpu_age_s is None
+
+
+def test_a_cell_without_news_is_the_same_object_and_one_with_news_has_its_age_of_now(merger: ViewMerger) -> None:
+    telemetry = Telemetry(engine=EngineReading(queue_requests=3.0), engine_age_s=0.4)
+    merger.apply("a", delta("a", replace(cell("x"), telemetry=telemetry), cell("y"), full=True), now_s=10)
+    first = by_id(merger.view(now_s=11))
+    assert first["x"].telemetry.engine_age_s == pytest.approx(1.4)
+    merger.apply("a", delta("a", cell("y", sequence=2)), now_s=12)
+    second = by_id(merger.view(now_s=12))
+    assert second["x"] is first["x"]
+    assert second["y"] is not first["y"]
 
 
 def test_a_drain_known_to_one_connected_control_holds(merger: ViewMerger) -> None:
@@ -139,9 +150,9 @@ def test_apply_reports_changes_of_the_life_cycle_and_not_of_telemetry(merger: Vi
 
 def test_restored_cells_yield_to_any_live_word(merger: ViewMerger) -> None:
     merger.restore([cell("x", incarnation="b1", sequence=900)], now_s=0)
-    assert not merger.ready
+    before = merger.ready
     merger.apply("a", delta("a", cell("x", incarnation="b1", sequence=901, state=FAULTED), full=True), now_s=1)
-    assert merger.ready
+    assert (before, merger.ready) == (False, True)
     assert by_id(merger.view(now_s=1))["x"].state is FAULTED
 
 

@@ -15,7 +15,7 @@ OUTCOME = Outcome(request_id="r1", cell_id="x", model="m", status=200, ttft_s=0.
 def test_a_line_holds_ids_status_and_times(tmp_path: Path) -> None:
     log = RequestLog(tmp_path / "requests.ndjson")
     log.add(line_of(OUTCOME, at="2026-01-01T00:00:00Z"))
-    log.flush()
+    log.write(log.take())
     line = json.loads((tmp_path / "requests.ndjson").read_text())
     assert line == {
         "at": "2026-01-01T00:00:00Z",
@@ -38,7 +38,7 @@ def test_two_files_at_most(tmp_path: Path) -> None:
     log = RequestLog(tmp_path / "requests.ndjson", max_file_bytes=500)
     for _ in range(50):
         log.add(line_of(OUTCOME, at="t"))
-        log.flush()
+        log.write(log.take())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["requests.ndjson", "requests.ndjson.1"]
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 1_000
 
@@ -48,7 +48,7 @@ def test_beyond_the_bound_the_oldest_lines_go_and_are_counted(tmp_path: Path, mo
     log = RequestLog(tmp_path / "requests.ndjson")
     for number in range(5):
         log.add(line_of(Outcome(request_id=str(number), cell_id=None), at="t"))
-    log.flush()
+    log.write(log.take())
     kept = [json.loads(line)["id"] for line in (tmp_path / "requests.ndjson").read_text().splitlines()]
     assert kept == ["2", "3", "4"]
     assert log.dropped == 2
@@ -58,5 +58,5 @@ def test_a_disk_that_refuses_costs_lines_only(tmp_path: Path) -> None:
     (tmp_path / "requests.ndjson").mkdir()
     log = RequestLog(tmp_path / "requests.ndjson")
     log.add(line_of(OUTCOME, at="t"))
-    log.flush()
+    log.write(log.take())
     assert log.dropped == 1

@@ -1,0 +1,317 @@
+"""The gateway at work: evidence in, routing out. Synchronous; the event loop around it is in main."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
+
+from tradewind.config.schema import CellConfig, GatewayConfig, GridConfig
+from tradewind.core.scoring import make_scorer
+from tradewind.core.settings import ProjectionSettings, ScoringSettings, SignalSettings
+from tradewind.gateway.events import EventRing
+from tradewind.gateway.files import find_gateway, gateway_dir
+from tradewind.gateway.merge import ViewMerger
+from tradewind.gateway.outcomes import OutcomeBook
+from tradewind.gateway.requestlog import RequestLog, line_of
+from tradewind.gateway.saved import SavedState, SavedView
+from tradewind.gateway.steering import Steering, Step
+from tradewind.model.outcome import Outcome
+from tradewind.model.routing import ProbeOrder, Routing
+from tradewind.model.view import GatewayReport, GridView, PathReading, ViewDelta
+from tradewind.xds.builder import SnapshotBuilder
+from tradewind.xds.settings import ModelInfo, settings_of
+from tradewind.xds.snapshot import Snapshot
+
+MAX_REPORTED_NOTE_CHARS = 200
+
+
+def scoring_settings(config: GridConfig, gateway: GatewayConfig) -> ScoringSettings:
+    """The scorer's constants as the grid file sets them."""
+    return ScoringSettings(
+        capacity_prior=tuple((cell.id, cell.capacity) for cell in config.cells if cell.capacity > 0),
+        signals=SignalSettings(slo_ttft_s=gateway.slo_ttft_s),
+        projection=ProjectionSettings(gamma=gateway.gamma),
+    )
+
+
+class Effects(Protocol):
+    """What the worker causes outside of itself."""
+
+    def publish(self, snapshot: Snapshot) -> None: ...
+
+    def probe(self, order: ProbeOrder) -> None: ...
+
+    def sync_cells(self, addresses: dict[str, str]) -> None:
+        """Probe the paths to exactly these cells."""
+
+    def unreachable(self) -> frozenset[str]: ...
+
+    def tick_soon(self) -> None: ...
+
+    def report_soon(self) -> None: ...
+
+
+@dataclass(slots=True)
+class PushState:
+    """How often Envoy was told something, and what is held back."""
+
+    snapshots: int = 0
+    refused: tuple[tuple[str, str], ...] = ()
+    last_s: float | None = None
+    held_back: int = 0
+    update_us: float | None = None
+    version: str = ""
+
+
+class Worker:
+    """One gateway without its event loop. Every method is quick; `effects` reach the outside."""
+
+    def __init__(
+        self,
+        config: GridConfig,
+        gateway: GatewayConfig,
+        *,
+        effects: Effects,
+        clock: Callable[[], float],
+        unix_clock: Callable[[], float],
+        rng: random.Random,
+    ) -> None:
+        state_dir = gateway_dir(config, gateway.id)
+        self.config = config
+        self.gateway = gateway
+        self.registry = CollectorRegistry()
+        self.ring = EventRing(unix_clock)
+        self.book = OutcomeBook(self.registry)
+        self.request_log = RequestLog(state_dir / "requests.ndjson")
+        self.saved = SavedView(state_dir / "view.json", gateway.id)
+        self.push = PushState()
+        self.last: Step | None = None
+        self.paths: dict[str, PathReading] = {}
+        self.outcomes = 0
+        self.unattributed = 0
+        self.steering = Steering(
+            merger=ViewMerger(gateway.id),
+            scorer=make_scorer(gateway.scoring, gateway.baseline, scoring_settings(config, gateway)),
+            rng=rng,
+            reach=gateway.reach,
+            models=frozenset(config.models),
+        )
+        self._effects = effects
+        self._clock = clock
+        self._unix_clock = unix_clock
+        self._builder = SnapshotBuilder(settings_of(gateway))
+        self._models: tuple[ModelInfo, ...] = ()
+        self._known_models: frozenset[str] = frozenset(config.models)
+        self._report_sequence = 0
+        self._told: dict[str, dict[str, tuple[int, int]]] = {}  # control id -> cell id -> (succeeded, failed) so far
+        self._cells: dict[str, str] = {}  # cell id -> address as this gateway reaches it
+        self._cell_at: dict[str, str] = {}
+        self._saved_key: object = None
+
+    # --- start ------------------------------------------------------------------------------------------------
+
+    def restore(self) -> bool:
+        """Publish what the disk remembers; False when it remembers nothing."""
+        state = self.saved.load()
+        if state is None:
+            return False
+        now_s = self._clock()
+        restored = self.steering.restore(state, now_s=now_s)
+        view = self.steering.merger.view(now_s=now_s)
+        self._take_cells(view)
+        self._models = model_infos(view, self.steering.known_models(view))
+        self.ring.add("view.restored", None, f"{len(state.cells)} cells from disk")
+        self._publish(restored, started_s=time.perf_counter())
+        return True
+
+    # --- evidence ---------------------------------------------------------------------------------------------
+
+    def on_delta(self, control_id: str, delta: ViewDelta) -> None:
+        """A message of one control's view stream."""
+        if self.steering.merger.apply(control_id, delta, now_s=self._clock()):
+            self._effects.tick_soon()
+
+    def on_control_lost(self, control_id: str) -> None:
+        """The stream to one control ended; its knowledge ages from now on."""
+        self.steering.merger.disconnected(control_id)
+        self._told.pop(control_id, None)
+
+    def on_path(self, reading: PathReading, changed: bool) -> None:
+        """A verdict of one path prober."""
+        known = reading.cell_id in self.paths
+        self.paths[reading.cell_id] = reading
+        urgent = self.steering.scorer.observe_path(reading, self._clock())
+        if changed:
+            if known or reading.reachable is False:
+                state = "reachable" if reading.reachable else "unreachable"
+                self.ring.add(f"path.{state}", reading.cell_id, self._cells.get(reading.cell_id, ""))
+            self._effects.report_soon()
+        if changed or urgent:
+            self._effects.tick_soon()
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """A finished client request."""
+        now_s = self._clock()
+        self.outcomes += 1
+        self.unattributed += outcome.cell_id is None
+        if self.steering.scorer.observe_outcome(outcome, now_s):
+            self._effects.tick_soon()
+        self.book.add(outcome, known_models=self._known_models, now_s=now_s)
+        at = datetime.fromtimestamp(self._unix_clock(), tz=UTC).isoformat(timespec="milliseconds")
+        self.request_log.add(line_of(outcome, at=at))
+
+    def on_probe(self, order: ProbeOrder, outcome: Outcome) -> None:
+        """The answer to a synthetic request; never counted as a user's."""
+        self.ring.add("probe.answered", order.cell_id, f"{order.prompt_bytes} bytes: status {outcome.status}")
+        if self.steering.scorer.observe_probe(order.cell_id, order, outcome.status, self._clock()):
+            self._effects.tick_soon()
+
+    def cell_at(self, address: str) -> str | None:
+        """Which cell answers at "ip:port" as this gateway reaches it."""
+        return self._cell_at.get(address)
+
+    # --- decision ---------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Decide, and tell Envoy if it should know."""
+        started_s = time.perf_counter()
+        now_s = self._clock()
+        for cell_id in self.steering.merger.forget(self._effects.unreachable(), now_s=now_s):
+            self.ring.add("cell.forgotten", cell_id, "unreachable, and no control has listed it for ten minutes")
+        step = self.last = self.steering.tick(now_s=now_s)
+        self._take_cells(step.view)
+        self.ring.take(step.events, now_s=now_s)
+        models = model_infos(step.view, self.steering.known_models(step.view))
+        stale_models = models != self._models
+        self._models = models
+        target = step.publish
+        if target is None and stale_models:
+            target = self.steering.in_force
+        if target is not None and (not self.gateway.baseline or step.membership_changed or stale_models):
+            self._publish(target, started_s=started_s)
+        else:
+            self.push.held_back += 1
+        for order in step.decision.probes:
+            self._effects.probe(order)
+        if step.membership_changed:
+            self._effects.report_soon()
+
+    def apply(self, config: GridConfig) -> str:
+        """Take a changed grid file; says why not, or "" when applied. Requests in flight are untouched."""
+        gateway = find_gateway(config, self.gateway.id)
+        if gateway is None:
+            return f"gateway {self.gateway.id!r} is no longer in the file; stop this process to remove it"
+        old_scoring = (self.gateway.scoring, self.gateway.baseline, scoring_settings(self.config, self.gateway))
+        scoring = (gateway.scoring, gateway.baseline, scoring_settings(config, gateway))
+        if scoring != old_scoring:
+            self.steering.scorer = make_scorer(*scoring)
+        self.steering.reach, self.steering.models = gateway.reach, frozenset(config.models)
+        rebuild = settings_of(gateway) != settings_of(self.gateway)
+        self.config, self.gateway = config, gateway
+        if rebuild:
+            self._builder = SnapshotBuilder(settings_of(gateway))
+            if self.steering.in_force is not None:
+                self._publish(self.steering.in_force, started_s=time.perf_counter())
+        self.ring.add("config.applied", None, "scoring and limits" if rebuild else "no limit changed")
+        self._effects.tick_soon()
+        return ""
+
+    def _publish(self, target: Routing, *, started_s: float) -> None:
+        snapshot = self._builder.build(target, self._models)
+        self.push.update_us = (time.perf_counter() - started_s) * 1e6
+        if snapshot.refused != self.push.refused:
+            for name, reason in snapshot.refused[:20]:
+                self.ring.add("snapshot.refused", name, reason)
+        self.push.refused = snapshot.refused
+        self.push.held_back = 0
+        self.push.last_s = self._clock()
+        if snapshot.version == self.push.version:
+            return
+        self.push.version = snapshot.version
+        self.push.snapshots += 1
+        self._effects.publish(snapshot)
+
+    def _take_cells(self, view: GridView) -> None:
+        """Follow the membership of the view: probers, counters and the way back from an address to its cell."""
+        reach = self.steering.reach
+        cells = {item.cell.cell_id: reach.get(item.cell.cell_id) or item.cell.address for item in view.cells}
+        if cells == self._cells:
+            return
+        self._cells = cells
+        self._cell_at = {address: cell_id for cell_id, address in sorted(cells.items(), reverse=True)}
+        self.paths = {cell_id: path for cell_id, path in self.paths.items() if cell_id in cells}
+        self.book.keep_only(frozenset(cells))
+        self._effects.sync_cells(cells)
+
+    # --- what others want to know -----------------------------------------------------------------------------
+
+    def address_of(self, cell_id: str) -> str | None:
+        """Where this gateway reaches a cell; None when it left."""
+        return self._cells.get(cell_id)
+
+    def api_key_env_of(self, cell_id: str) -> str:
+        """The name of the environment variable with the key of a cell's engine; "" for none."""
+        cell: CellConfig | None = next((item for item in self.config.cells if item.id == cell_id), None)
+        return cell.api_key_env if cell else ""
+
+    def report(self, control_id: str) -> GatewayReport:
+        """What happened since this stream's previous report, and the state of every path."""
+        totals = {cell_id: (tally.succeeded, tally.failed) for cell_id, tally in self.book.cells.items()}
+        told = self._told.get(control_id, totals)  # what happened before the stream began is no fresh evidence
+        self._told[control_id] = totals
+        self._report_sequence += 1
+        rows = self.last.decision.rows if self.last else ()
+        return GatewayReport(
+            gateway_id=self.gateway.id,
+            site=self.gateway.site,
+            sequence=self._report_sequence,
+            paths=tuple(self._path(cell_id, totals, told) for cell_id in sorted(self._cells)),
+            weights=tuple(sorted(self.weights().items())),
+            pressures=tuple((row.cell_id, row.pressure) for row in rows if row.pressure is not None),
+            notes=tuple((row.cell_id, row.reason[:MAX_REPORTED_NOTE_CHARS]) for row in rows if row.reason),
+        )
+
+    def _path(self, cell_id: str, totals: dict[str, tuple[int, int]], told: dict[str, tuple[int, int]]) -> PathReading:
+        path = self.paths.get(cell_id) or PathReading(cell_id=cell_id)
+        succeeded, failed = totals.get(cell_id, (0, 0))
+        before = told.get(cell_id, (0, 0))
+        return replace(path, succeeded=max(0, succeeded - before[0]), failed=max(0, failed - before[1]))
+
+    def weights(self) -> dict[str, int]:
+        """Weights that Envoy was told, by cell; in several pools the largest."""
+        weights: dict[str, int] = {}
+        for pool in self.steering.in_force.pools if self.steering.in_force else ():
+            for endpoint in pool.endpoints:
+                weights[endpoint.cell_id] = max(endpoint.weight, weights.get(endpoint.cell_id, 0))
+        return weights
+
+    def state_to_save(self) -> SavedState | None:
+        """What the disk should hold now, or None when it holds it already."""
+        state = self.steering.saved_state(self.gateway.id, now_s=self._clock())
+        if state is None:
+            return None
+        cells = tuple((item.cell, item.state, item.incarnation, item.draining) for item in state.cells)
+        key = (state.routing, cells)
+        if key == self._saved_key:
+            return None
+        self._saved_key = key
+        return state
+
+    def not_saved(self) -> None:
+        """The disk refused: offer the same state again."""
+        self._saved_key = None
+
+
+def model_infos(view: GridView, known: frozenset[str]) -> tuple[ModelInfo, ...]:
+    """`GET /v1/models`: every known model with the largest max_model_len that any cell offers for it."""
+    limits: dict[str, int] = {}
+    for item in view.cells:
+        limit = item.cell.capabilities.max_model_len
+        if limit is not None:
+            for model in item.cell.capabilities.models:
+                limits[model] = max(limit, limits.get(model, 0))
+    return tuple(ModelInfo(model=model, max_model_len=limits.get(model)) for model in sorted(known))
