@@ -46,9 +46,9 @@ def prompt_too_long(max_model_len: int) -> ApiError:
     value = max_model_len + 1
     return ApiError(
         400,
-        f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains at least {value} "
-        "input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input "
-        f"prompt. (parameter=input_tokens, value={value})",
+        f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains at least "
+        f"{value} input tokens, which exceeds this limit even without any output tokens. Please reduce the length of "
+        f"the input prompt. (parameter=input_tokens, value={value})",
         "BadRequestError",
         "input_tokens",
     )
