@@ -195,7 +195,7 @@ def _rows(parsed: ParsedPage) -> dict[GpuKey, Row]:
 
 def _key(sample: Sample) -> GpuKey:
     """By UUID and MIG instance; labels change their case between releases. Never by host or pod: those lie."""
-    labels = {name.lower(): value for name, value in sample.labels}
+    labels = {name.lower(): value for name, value in sample.series.labels}
     uuid = labels.get("uuid") or labels.get("gpu_uuid")
     instance = labels.get("gpu_i_id", "")
     return (uuid, instance) if uuid else (f"gpu {labels.get('gpu') or labels.get('device', '?')}", instance)

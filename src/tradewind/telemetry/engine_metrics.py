@@ -1,7 +1,7 @@
 """An engine's metrics page to an EngineReading, with the source of each signal and the reason for each unknown."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tradewind.model.telemetry import EngineReading, Histogram, UnknownSignal
@@ -50,8 +50,8 @@ class EngineReader:
     def read(self, page: bytes, *, served: Iterable[str] = (), whole: bool = True) -> EngineScrape:
         """`served` are the model names the engine lists: series of other models are left out. Never raises."""
         parsed = self._parser.parse(page, whole=whole)
-        table = _table_of(parsed)
-        if table is None:
+        plan = _plan_of(parsed)
+        if plan is None:
             reason = "no metric of a known engine is on the page"
             return EngineScrape(
                 kind=None,
@@ -59,44 +59,54 @@ class EngineReader:
                 unknown=(UnknownSignal(signal="engine", reason=reason),),
                 bad_lines=parsed.bad_lines,
             )
-        return _Reading(table, parsed, frozenset(served), whole=whole).scrape()
+        return _Reading(plan, parsed, frozenset(served), whole=whole).scrape()
 
 
-def _table_of(parsed: ParsedPage) -> EngineTable | None:
-    """The engine kind whose load gauges, or else any of whose names, are on the page."""
+class _Plan:
+    """A table with its names spelled out once."""
 
-    def hits(table: EngineTable) -> int:
-        names = (name for rule in table.rules for name in _names_on_page(table, rule))
-        return sum(name in parsed.samples for name in names)
-
-    best = max(TABLES, key=hits)
-    return best if hits(best) else None
+    def __init__(self, table: EngineTable) -> None:
+        self.table = table
+        self.rules = tuple((rule, full_names(table, rule.names)) for rule in table.rules)
+        self.on_page = frozenset(name for rule, names in self.rules for name in _on_page(rule, names))
 
 
-def _names_on_page(table: EngineTable, rule: Rule) -> tuple[str, ...]:
+def _on_page(rule: Rule, names: tuple[str, ...]) -> tuple[str, ...]:
     suffix = "_count" if rule.shape in (Shape.HISTOGRAM, Shape.HISTOGRAM_COUNT) else ""
-    return tuple(name + suffix for name in full_names(table, rule.names))
+    return tuple(name + suffix for name in names)
+
+
+_PLANS = tuple(_Plan(table) for table in TABLES)
+_COMMON = _Plan(EngineTable(kind="common", prefixes=("",), rules=COMMON_RULES, rank_label=""))
+
+
+def _plan_of(parsed: ParsedPage) -> _Plan | None:
+    """The engine kind of whose names most are on the page."""
+    hits = [len(plan.on_page & parsed.samples.keys()) for plan in _PLANS]
+    best = max(hits)
+    return _PLANS[hits.index(best)] if best else None
 
 
 class _Reading:
     """One page being read."""
 
-    def __init__(self, table: EngineTable, parsed: ParsedPage, served: frozenset[str], *, whole: bool) -> None:
-        self._table = table
-        self._parsed = parsed
+    def __init__(self, plan: _Plan, parsed: ParsedPage, served: frozenset[str], *, whole: bool) -> None:
+        self._plan = plan
+        self._table = plan.table
+        self._bad_lines = parsed.bad_lines
         self._whole = whole
-        self._models = _models_on_page(parsed, served)
+        self._samples = _of_models(parsed, served)
+        self._own_alone = self._samples is parsed.samples
         self._ranks = self._all_ranks()
 
     def scrape(self) -> EngineScrape:
         values: dict[str, float | Histogram] = {}
         sources: list[tuple[str, str]] = []
         unknown: list[UnknownSignal] = []
-        common = EngineTable(kind="common", prefixes=("",), rules=COMMON_RULES, rank_label="")
-        for table in (self._table, common):
-            for rule in table.rules:
+        for plan in (self._plan, _COMMON):
+            for rule, names in plan.rules:
                 try:
-                    values[rule.signal], source = self._value(table, rule)
+                    values[rule.signal], source = self._value(plan.table, rule, names)
                     sources.append((rule.signal, source))
                 except _Unusable as error:
                     unknown.append(UnknownSignal(signal=rule.signal, reason=str(error)))
@@ -119,13 +129,12 @@ class _Reading:
             kv_capacity_tokens=capacity,
             block_size_tokens=block_size,
             asleep=asleep,
-            bad_lines=self._parsed.bad_lines,
+            bad_lines=self._bad_lines,
         )
 
-    def _value(self, table: EngineTable, rule: Rule) -> tuple[float | Histogram, str]:
+    def _value(self, table: EngineTable, rule: Rule, names: tuple[str, ...]) -> tuple[float | Histogram, str]:
         """Value and source by the first usable alias. Raises _Unusable with the reason of the first that is present."""
         reason = None
-        names = full_names(table, rule.names)
         for name in names:
             try:
                 value = self._by_name(table, rule, name)
@@ -134,17 +143,18 @@ class _Reading:
                 continue
             if value is not None:
                 return value, name
-        raise _Unusable(reason or f"{' or '.join(names)} is not on the page")
+        where = "on the page" if self._own_alone else "there for the engine's own models"
+        raise _Unusable(reason or f"{' or '.join(names)} is not {where}")
 
     def _by_name(self, table: EngineTable, rule: Rule, name: str) -> float | Histogram | None:
         """None if the name is not on the page."""
         if rule.shape is Shape.HISTOGRAM:
             return self._histogram(name)
         full = name + "_count" if rule.shape is Shape.HISTOGRAM_COUNT else name
-        present = self._of_model(full)
+        present = self._of(full)
         if not present:
             return None
-        series = [sample for sample in present if _passes(sample, rule.where)]
+        series = [sample for sample in present if _passes(sample, rule.where)] if rule.where else present
         if not series:
             if rule.zero_if_filtered:
                 return 0.0
@@ -153,16 +163,16 @@ class _Reading:
         by_rank = self._by_rank(table, rule, series, full)
         return _combine(rule.shape, by_rank)
 
-    def _by_rank(self, table: EngineTable, rule: Rule, series: list[Sample], name: str) -> list[float]:
+    def _by_rank(self, table: EngineTable, rule: Rule, series: Sequence[Sample], name: str) -> list[float]:
         """One value per group of series: replicas (tensor-parallel ranks) say the same thing, the largest counts."""
         groups: dict[tuple[tuple[str, str], ...], float] = {}
         for sample in series:
             value = _checked(sample.value, rule.shape, name)
-            key = tuple(item for item in sample.labels if item[0] not in table.replica_labels)
+            key = tuple(item for item in sample.series.labels if item[0] not in table.replica_labels)
             groups[key] = max(groups.get(key, value), value)
         return list(groups.values())
 
-    def _check_ranks(self, table: EngineTable, rule: Rule, series: list[Sample], name: str) -> None:
+    def _check_ranks(self, table: EngineTable, rule: Rule, series: Sequence[Sample], name: str) -> None:
         """A gauge that lacks a rank which other series have is not the engine's load."""
         lazily_made = rule.shape in (Shape.COUNTER, Shape.HISTOGRAM_COUNT)  # appear with their first event
         if not table.rank_label or (lazily_made and self._whole):
@@ -173,17 +183,14 @@ class _Reading:
 
     def _all_ranks(self) -> frozenset[str]:
         label = self._table.rank_label
-        names = (name for rule in self._table.rules for name in _names_on_page(self._table, rule))
-        ranks = (sample.label(label) for name in names for sample in self._of_model(name))
+        ranks = (sample.label(label) for name in self._plan.on_page for sample in self._of(name))
         return frozenset(rank for rank in ranks if rank is not None)
 
-    def _of_model(self, name: str) -> list[Sample]:
-        """Series of this name that belong to the engine's own models, or to none."""
-        samples = self._parsed.samples.get(name, ())
-        return [sample for sample in samples if (model := sample.label("model_name")) is None or model in self._models]
+    def _of(self, name: str) -> tuple[Sample, ...]:
+        return self._samples.get(name, ())
 
     def _histogram(self, name: str) -> Histogram | None:
-        buckets, counts, sums = (self._of_model(name + suffix) for suffix in ("_bucket", "_count", "_sum"))
+        buckets, counts, sums = (self._of(name + suffix) for suffix in ("_bucket", "_count", "_sum"))
         if not buckets and not counts:
             return None
         try:
@@ -197,12 +204,12 @@ class _Reading:
 
     def _asleep(self) -> bool | None:
         """vLLM's sleep gauge: True if every rank says it is not awake."""
-        awake = [sample.value for sample in self._of_model(VLLM_SLEEP_NAME) if sample.label("sleep_state") == "awake"]
+        awake = [sample.value for sample in self._of(VLLM_SLEEP_NAME) if sample.label("sleep_state") == "awake"]
         return all(value == 0 for value in awake) if awake else None
 
     def _kv_capacity(self) -> tuple[int | None, int | None]:
         if self._table.kind == "vllm":
-            return _vllm_kv_capacity(self._of_model("vllm:cache_config_info"))
+            return _vllm_kv_capacity(self._of("vllm:cache_config_info"))
         capacity = self._plain(self._table.kv_capacity_names, Shape.COUNTER)
         block_size = self._plain(self._table.block_size_names, Shape.LARGEST)
         return capacity, block_size
@@ -212,21 +219,25 @@ class _Reading:
             return None
         rule = Rule(signal="capacity", names=names, shape=shape)
         try:
-            value, _ = self._value(self._table, rule)
+            value, _ = self._value(self._table, rule, full_names(self._table, names))
         except _Unusable:
             return None
         assert isinstance(value, float)
         return int(value) or None
 
 
-def _models_on_page(parsed: ParsedPage, served: frozenset[str]) -> frozenset[str]:
-    """Which model_name labels are this engine's. vLLM books aliases and LoRA under the first served name."""
-    labels = (sample.label("model_name") for samples in parsed.samples.values() for sample in samples)
-    on_page = frozenset(label for label in labels if label is not None)
-    own = on_page & served
-    if own:
-        return own
-    return on_page if len(on_page) == 1 or not served else frozenset()
+def _of_models(parsed: ParsedPage, served: frozenset[str]) -> Mapping[str, tuple[Sample, ...]]:
+    """The samples without those of other models; vLLM books aliases and LoRA under the first served name. Of a page with
+    several models and none that is served, only the series without a model are left."""
+    labels = {sample.label("model_name") for samples in parsed.samples.values() for sample in samples} - {None}
+    if len(labels) <= 1:
+        return parsed.samples
+    own = (labels & served) | {None}
+    kept = (
+        (name, tuple(sample for sample in samples if sample.label("model_name") in own))
+        for name, samples in parsed.samples.items()
+    )
+    return {name: samples for name, samples in kept if samples}
 
 
 def _passes(sample: Sample, where: tuple[tuple[str, str], ...]) -> bool:
@@ -271,9 +282,9 @@ def _computed_prompt_tokens(reading: EngineReading) -> float | None:
     return max(0.0, prompt - hits)
 
 
-def _vllm_kv_capacity(samples: list[Sample]) -> tuple[int | None, int | None]:
+def _vllm_kv_capacity(samples: Sequence[Sample]) -> tuple[int | None, int | None]:
     """(tokens, block size) from the labels of cache_config_info; ranks add up."""
-    labels: list[Mapping[str, str]] = [dict(sample.labels) for sample in samples]
+    labels: list[Mapping[str, str]] = [dict(sample.series.labels) for sample in samples]
     sizes = [size for entry in labels if (size := _whole_number(entry.get("block_size"))) is not None]
     block_size = sizes[0] if sizes and len(set(sizes)) == 1 else None
     capacities = [_rank_capacity(entry) for entry in labels]

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -19,19 +20,29 @@ _HEAD = re.compile(rb'([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{((?:[^"}]|"(?:[^"\\]|\\.
 _ESCAPES = re.compile(r"\\(.)")
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Series:
+    """What a sample's name and labels say; parsed once and shared by every page that has the series."""
+
+    __slots__ = ("_by_name", "labels", "name", "without_le")
+
+    def __init__(self, name: str, labels: Labels) -> None:
+        self.name = name
+        self.labels = labels  # sorted by name
+        self.without_le = tuple(item for item in labels if item[0] != "le")
+        self._by_name = dict(labels)
+
+    def label(self, name: str) -> str | None:
+        return self._by_name.get(name)
+
+
+class Sample(NamedTuple):
     """One series of a page. `value` may be NaN or infinite: the reader decides."""
 
-    name: str
-    labels: Labels  # sorted by name
+    series: Series
     value: float
 
     def label(self, name: str) -> str | None:
-        for key, value in self.labels:
-            if key == name:
-                return value
-        return None
+        return self.series.label(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,54 +58,53 @@ class PageParser:
 
     def __init__(self, wanted: Iterable[str]) -> None:
         self._wanted = frozenset(name.encode() for name in wanted)
-        self._heads: dict[bytes, tuple[str, Labels] | None] = {}
+        self._heads: dict[bytes, Series] = {}
 
     def parse(self, page: bytes, *, whole: bool = True) -> ParsedPage:
         """Never raises for what a page holds. Of a page that may be cut, the last line counts only if it is ended."""
         lines = page.splitlines()
         if not whole and lines and not page.endswith(b"\n"):
             lines.pop()
-        series: dict[tuple[str, Labels], float] = {}
-        bad = 0
         wanted = self._wanted
+        by_name: dict[str, dict[Labels, Sample]] = {}
+        bad, count = 0, 0
         for line in [line for line in lines if line[: line.find(b"{")] in wanted or line[: line.find(b" ")] in wanted]:
             sample = self._parse_line(line)
-            if sample is None or len(series) >= MAX_SERIES:
+            if sample is None or count >= MAX_SERIES:
                 bad += 1
-            else:
-                key = sample.name, sample.labels
-                series[key] = _merge(series.get(key), sample.value)
-        by_name: dict[str, list[Sample]] = {}
-        for (name, labels), value in series.items():
-            by_name.setdefault(name, []).append(Sample(name, labels, value))
-        return ParsedPage({name: tuple(samples) for name, samples in by_name.items()}, bad)
+                continue
+            count += 1
+            family = by_name.setdefault(sample.series.name, {})
+            labels = sample.series.labels
+            family[labels] = _larger(family[labels], sample) if labels in family else sample
+        return ParsedPage({name: tuple(family.values()) for name, family in by_name.items()}, bad)
 
     def _parse_line(self, line: bytes) -> Sample | None:
         """One sample line, or None if it is not one."""
         if len(line) > MAX_LINE_BYTES:
             return None
         head, brace, tail = line.rpartition(b"}")
-        known = self._heads.get(head) if brace else None
-        if known is None:
+        series = self._heads.get(head) if brace else None
+        if series is None:
             match = _HEAD.match(line)
             if match is None:
                 return None
-            known = _parse_head(match[1], match[2])
-            if known is None:
+            series = _parse_head(match[1], match[2])
+            if series is None:
                 return None
             tail = line[match.end() :]
             if match.end() == len(head) + 1:
-                self._remember(head, known)
+                self._remember(head, series)
         value = _parse_value(tail)
-        return None if value is None else Sample(known[0], known[1], value)
+        return None if value is None else Sample(series, value)
 
-    def _remember(self, head: bytes, parsed: tuple[str, Labels]) -> None:
+    def _remember(self, head: bytes, series: Series) -> None:
         if len(self._heads) >= MAX_REMEMBERED_HEADS:
             self._heads.clear()
-        self._heads[head] = parsed
+        self._heads[head] = series
 
 
-def _parse_head(name: bytes, labels: bytes | None) -> tuple[str, Labels] | None:
+def _parse_head(name: bytes, labels: bytes | None) -> Series | None:
     found: list[tuple[str, str]] = []
     position = 0
     text = (labels or b"").strip()
@@ -104,7 +114,7 @@ def _parse_head(name: bytes, labels: bytes | None) -> tuple[str, Labels] | None:
             return None
         found.append((match[1].decode(), _unescape(match[2].decode("utf-8", "replace"))))
         position = match.end()
-    return name.decode(), tuple(sorted(found))
+    return Series(name.decode(), tuple(sorted(found)))
 
 
 def _unescape(text: str) -> str:
@@ -122,8 +132,8 @@ def _parse_value(tail: bytes) -> float | None:
         return None
 
 
-def _merge(old: float | None, new: float) -> float:
+def _larger(one: Sample, other: Sample) -> Sample:
     """The same series twice: the larger finite value, so that the order of lines does not matter."""
-    if old is None or not math.isfinite(old):
-        return new
-    return max(old, new) if math.isfinite(new) else old
+    if not math.isfinite(one.value):
+        return other
+    return max(one, other, key=lambda sample: sample.value) if math.isfinite(other.value) else one

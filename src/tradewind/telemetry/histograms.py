@@ -20,11 +20,10 @@ def merge_histograms(
     parts: dict[Labels, dict[float, float]] = {}
     for sample in buckets:
         bound = _bound(sample.label("le"))
-        key = tuple(item for item in sample.labels if item[0] != "le")
-        part = parts.setdefault(key, {})
+        part = parts.setdefault(sample.series.without_le, {})
         part[bound] = max(part.get(bound, 0.0), _count(sample.value))
     for sample in counts:
-        parts.setdefault(sample.labels, {}).setdefault(math.inf, _count(sample.value))
+        parts.setdefault(sample.series.labels, {}).setdefault(math.inf, _count(sample.value))
     chosen = _one_per_replica(parts, replica_labels)
     if not chosen:
         raise ValueError("no series")
@@ -75,7 +74,7 @@ def _one_per_replica(
 
 
 def _total(sums: Sequence[Sample], chosen: dict[Labels, dict[float, float]]) -> float | None:
-    values = [sample.value for sample in sums if sample.labels in chosen]
+    values = [sample.value for sample in sums if sample.series.labels in chosen]
     if len(values) != len(chosen) or not all(0 <= value <= MAX_COUNT for value in values):
         return None
     return math.fsum(values)
