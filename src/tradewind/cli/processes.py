@@ -46,6 +46,9 @@ def agent(
             raise typer.Exit(look(dry_run, dcgm_url=dcgm, as_json=as_json))
         from tradewind.agent.main import run
         from tradewind.lab.locate import settled
+        from tradewind.runtime.log import setup_logging
+
+        setup_logging("agent")
 
         grid, _path = settled(file)
         chosen = pick_id([item.id for item in grid.agents], agent_id, noun="agent", say=_usage)
@@ -76,10 +79,16 @@ def emulate(file: FileOption = DEFAULT_FILE) -> None:
     """Run the emulated engines, exporters and WAN paths of a grid file."""
     with explained():
         from tradewind.emulator.main import run
+        from tradewind.emulator.plan import EmulationError
         from tradewind.lab.locate import settled
+        from tradewind.runtime.log import setup_logging
 
+        setup_logging("emulator")
         grid, _path = settled(file)
-        raise typer.Exit(run(grid))
+        try:
+            raise typer.Exit(run(grid))
+        except EmulationError as error:
+            _usage(f"{file}: {error}")
 
 
 def relay(

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 from tradewind.config.addresses import Listen, is_ip, is_loopback, listens, split_address
 from tradewind.config.errors import ConfigError, Problem
 from tradewind.config.schema import GridConfig
+from tradewind.engine.profiles import PROFILES
 
 Checks = Iterator[Problem]
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # ids become file names and metric labels
-PROFILES = ("rtx-pro-6000", "h100", "h200", "2xl40s", "fast")
 
 
 def check(grid: GridConfig, *, source: str = "grid.yaml", base: Path = Path()) -> GridConfig:

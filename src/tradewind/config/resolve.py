@@ -21,6 +21,7 @@ from tradewind.config.schema import (
     GatewayConfig,
     GridConfig,
 )
+from tradewind.engine.profiles import PROFILES
 
 Item = TypeVar("Item", ControlConfig, GatewayConfig, AgentConfig, CellConfig)
 
@@ -162,7 +163,13 @@ def _settle_engine(
     before = old.listen if old else {}
     doors = {site: engine.listen.get(site, "127.0.0.1:0") for site in sorted({*sites, *engine.listen})}
     listen = {site: ports.settle(address, before.get(site, "")) for site, address in doors.items()}
-    return replace(engine, listen=listen, gpu_uuid=engine.gpu_uuid or f"GPU-{engine.cell}")
+    return replace(engine, listen=listen, gpu_uuid=engine.gpu_uuid or ",".join(_made_up_uuids(engine)))
+
+
+def _made_up_uuids(engine: EmulatedEngineConfig) -> list[str]:
+    """One for each GPU of the profile, the same in every run."""
+    count = PROFILES[engine.profile].gpu.count
+    return [f"GPU-{engine.cell}" + (f"-{index}" if count > 1 else "") for index in range(count)]
 
 
 def _settle_exporter(exporter: EmulatedDcgmConfig, old: EmulatedDcgmConfig | None, ports: _Ports) -> EmulatedDcgmConfig:
@@ -182,7 +189,7 @@ def _settle_cell(
         cell,
         url=f"{scheme}://{ports.settle(address, before)}",
         dcgm_url=cell.dcgm_url or (f"http://{exporter}/metrics" if exporter else ""),
-        gpu_uuids=cell.gpu_uuids or [engine.gpu_uuid],
+        gpu_uuids=cell.gpu_uuids or engine.gpu_uuid.split(","),
         hardware=cell.hardware or engine.profile,
     )
 

@@ -70,6 +70,7 @@ def read_entry(entry: accesslog_pb2.HTTPAccessLogEntry, cell_of: Callable[[str],
         request_bytes=entry.request.request_body_bytes,
         response_bytes=response.response_body_bytes,
         ttft_s=_micros(tags.get("ttft_us")),
+        attempt_s=_attempt_s(common),
         duration_s=common.duration.ToNanoseconds() / 1e9,
         prompt_tokens=_count(usage, "prompt_tokens"),
         cached_tokens=_count(usage, "cached_tokens"),
@@ -86,6 +87,13 @@ def _cell_id(common: accesslog_pb2.AccessLogCommon, cell_of: Callable[[str], str
     socket = common.upstream_remote_address.socket_address
     host = f"[{socket.address}]" if ":" in socket.address else socket.address
     return cell_of(f"{host}:{socket.port_value}")
+
+
+def _attempt_s(common: accesslog_pb2.AccessLogCommon) -> float | None:
+    """Envoy keeps the times of the newest attempt only."""
+    if not common.HasField("time_to_first_upstream_tx_byte"):
+        return None
+    return common.time_to_first_upstream_tx_byte.ToNanoseconds() / 1e9
 
 
 def _attempted(text: str, cell_of: Callable[[str], str | None]) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     attempts: int = 1
     attempted: tuple[str, ...] = ()
     ttft_s: float | None = None
+    attempt_s: float | None = None  # start of the last attempt
     duration_s: float = 0.0
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
@@ -50,6 +51,7 @@ def line_of(outcome: Outcome, *, at: str) -> RequestLine:
         attempts=outcome.attempts,
         attempted=outcome.attempted_cells[:8],
         ttft_s=outcome.ttft_s,
+        attempt_s=outcome.attempt_s,
         duration_s=outcome.duration_s,
         prompt_tokens=outcome.prompt_tokens,
         cached_tokens=outcome.cached_tokens,

@@ -1,6 +1,7 @@
 """Open-loop load client: sends each request when the plan says so, however slow the answers are."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ class Target:
 
 
 class LoadClient:
-    """Runs plans against a target. Records count their times from `start_s` on the loop's (monotonic) clock."""
+    """Runs plans against a target. Records count their times from `start_s` on time.monotonic()."""
 
     def __init__(self, target: Target, *, on_record: Callable[[Record], None] = lambda _record: None) -> None:
         self.target = target
@@ -39,11 +40,10 @@ class LoadClient:
 
     async def run(self, plan: Plan) -> list[Record]:
         """Send everything, wait for every end; the records come in order of their ends."""
-        loop = asyncio.get_running_loop()
-        self.start_s = loop.time()
+        self.start_s = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
             for planned in sorted(plan, key=lambda item: item.at_s):
-                await asyncio.sleep(max(0.0, self.start_s + planned.at_s - loop.time()))
+                await asyncio.sleep(max(0.0, self.start_s + planned.at_s - time.monotonic()))
                 tasks.create_task(self.send(planned))
         return self.records
 
@@ -59,7 +59,7 @@ class LoadClient:
 
     async def _exchange(self, planned: Planned) -> Record:
         loop = asyncio.get_running_loop()
-        base = replace(begin(planned), sent_s=loop.time() - self.start_s)
+        base = replace(begin(planned), sent_s=time.monotonic() - self.start_s)
         exchange = Exchange(loop, start_s=self.start_s)
         host, _, port = self.target.address.rpartition(":")
         try:
@@ -67,7 +67,7 @@ class LoadClient:
                 transport, _ = await loop.create_connection(lambda: exchange, host.strip("[]"), int(port))
         except (OSError, TimeoutError) as error:
             detail = str(error) or f"no connection within {CONNECT_TIMEOUT_S:g} s"
-            return replace(base, end_s=loop.time() - self.start_s, failure=Failure.REFUSED, detail=detail)
+            return replace(base, end_s=time.monotonic() - self.start_s, failure=Failure.REFUSED, detail=detail)
         try:
             transport.write(self._request(planned))
             async with asyncio.timeout(self.target.timeout_s):

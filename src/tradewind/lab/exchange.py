@@ -1,6 +1,7 @@
 """One HTTP exchange of the load client, as an asyncio protocol: what came, when, and how it ended."""
 
 import asyncio
+import time
 
 import httptools
 import msgspec
@@ -27,12 +28,14 @@ def begin(planned: Planned) -> Record:
 
 
 class Exchange(asyncio.Protocol):
-    """Feed of one connection that carries one response. Times are the loop's clock less `start_s`."""
+    """Feed of one connection that carries one response.
+
+    Times are time.monotonic() less `start_s`: an event loop may cache its clock.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, start_s: float) -> None:
         self.ended: asyncio.Future[None] = loop.create_future()
         self.failure = Failure.NONE
-        self._loop = loop
         self._start_s = start_s
         self._parser = httptools.HttpResponseParser(self)
         self._reader = StreamReader()
@@ -49,7 +52,7 @@ class Exchange(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the response."""
-        self._now_s = self._loop.time() - self._start_s
+        self._now_s = time.monotonic() - self._start_s
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -59,7 +62,7 @@ class Exchange(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side closed or broke the connection."""
         if not self.ended.done():
-            self._now_s = self._loop.time() - self._start_s
+            self._now_s = time.monotonic() - self._start_s
             self._detail = self._detail or (str(exc) if exc else "the connection was closed")
             self._end()
 
@@ -94,7 +97,7 @@ class Exchange(asyncio.Protocol):
         """Note a failure that only the client knows of; the first one counts."""
         if self.failure is Failure.NONE:
             self.failure, self._detail = failure, detail
-            self._now_s = self._loop.time() - self._start_s
+            self._now_s = time.monotonic() - self._start_s
 
     def _end(self) -> None:
         if not self.ended.done():

@@ -46,7 +46,7 @@ def emulator_spec(grid: GridConfig, path: Path) -> ProcessSpec:
         name=EMULATOR,
         argv=tradewind_argv("emulate", "-f", str(path)),
         env=QUIET,
-        ready=http_ok(grid.emulation.api, "/healthz"),
+        ready=http_ok(grid.emulation.api, "/health"),
     )
 
 

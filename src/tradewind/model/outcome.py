@@ -17,6 +17,7 @@ class Outcome:
     request_bytes: int = 0
     response_bytes: int = 0
     ttft_s: float | None = None  # request start to first response body byte
+    attempt_s: float | None = None  # request start to the start of the last attempt upstream
     duration_s: float = 0.0
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
