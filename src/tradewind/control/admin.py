@@ -17,8 +17,9 @@ from tradewind.control.grid import Grid, UnknownCell
 from tradewind.control.guard import Guard, error_response
 from tradewind.control.openapi import Endpoint, Parameter, openapi_document
 from tradewind.control.page import PAGE
-from tradewind.control.rows import cell_row, drain_row, event_row, gateway_row
+from tradewind.control.rows import cell_row, drain_row, gateway_row
 from tradewind.control.saver import Saver
+from tradewind.model.view import CellView
 
 MAX_BODY_BYTES = 4_096
 MAX_EVENTS_PER_REPLY = 1_000
@@ -209,8 +210,8 @@ class Admin:
         after = _natural(request, "after", default=0)
         limit = min(_natural(request, "limit", default=MAX_EVENTS_PER_REPLY), MAX_EVENTS_PER_REPLY)
         ring = self._grid.events
-        rows = [event_row(event) for event in ring.after(after, limit=limit)] if limit else []
-        return _json(api.EventsRow(events=rows, dropped=ring.dropped))
+        rows = ring.after(after, limit=limit)
+        return _json(api.EventsRow(events=rows, last=ring.last, dropped=ring.dropped))
 
     async def status(self, _request: Request) -> Response:
         return _json(self._status())
@@ -244,10 +245,13 @@ class Admin:
     async def page(self, _request: Request) -> Response:
         return Response(PAGE, media_type="text/html; charset=utf-8")
 
-    async def _ordered(self, status: api.CellReply) -> Response:
+    async def _ordered(self, view: CellView) -> Response:
         """The order is in force already; say whether it would survive a restart."""
         saved = await self._saver.settled(SAVE_TIMEOUT_S)
-        return _json(msgspec.structs.replace(status, saved=saved))
+        cell_id = view.cell.cell_id
+        return _json(
+            api.CellReply(cell_id=cell_id, state=view.state.value, draining=cell_id in self._grid.drains, saved=saved)
+        )
 
 
 def _json(row: msgspec.Struct) -> Response:

@@ -41,6 +41,7 @@ class CellRow(Row, frozen=True, kw_only=True):
     signals: dict[str, float | None]
     unknown: list[UnknownRow]
     flags: list[str]
+    in_flight: int
     conflict: str
 
 
@@ -100,21 +101,20 @@ class GatewaysRow(Row, frozen=True, kw_only=True):
 
 
 class EventRow(Row, frozen=True, kw_only=True):
-    """One change of a cell."""
+    """One change. `sequence` counts from 1 within one control process; cell_id is null when it concerns no one cell."""
 
     sequence: int
-    at: str
+    at_unix_s: float
     name: str
-    cell_id: str
-    before: str
-    after: str
-    cause: str
+    cell_id: str | None
+    detail: str
 
 
 class EventsRow(Row, frozen=True, kw_only=True):
-    """The newest changes, oldest first; `dropped` older ones are gone."""
+    """The newest changes, oldest first; `last` is the newest sequence of all, `dropped` older ones are gone."""
 
     events: list[EventRow]
+    last: int
     dropped: int
 
 

@@ -1,53 +1,46 @@
 """What happened to the grid lately, for people: a bounded ring of life-cycle changes with time and cause."""
 
+import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from tradewind.control.api import EventRow
+from tradewind.runtime.log import log_event
+
+log = logging.getLogger(__name__)
 
 MAX_EVENTS = 1_000
-MAX_CAUSE_CHARS = 300
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlEvent:
-    """One change. `sequence` counts from 1 within one control process."""
-
-    sequence: int
-    at_unix_s: float
-    name: str  # "cell.registered" | "cell.state" | "cell.conflict" | "drain.on" | "cell.forgotten" | ...
-    cell_id: str
-    before: str  # life-cycle state, or ""
-    after: str
-    cause: str
+MAX_DETAIL_CHARS = 300
 
 
 class EventRing:
-    """Keeps the newest events; at the bound the oldest goes, and `dropped` counts it."""
+    """Keeps the newest events and logs each; at the bound the oldest goes, and `dropped` counts it."""
 
     def __init__(self, unix_clock: Callable[[], float], *, bound: int = MAX_EVENTS) -> None:
         self._clock = unix_clock
-        self._events: deque[ControlEvent] = deque(maxlen=bound)
+        self._rows: deque[EventRow] = deque(maxlen=bound)
         self._sequence = 0
 
     @property
+    def last(self) -> int:
+        """Sequence of the newest event, 0 before the first."""
+        return self._sequence
+
+    @property
     def dropped(self) -> int:
-        return self._sequence - len(self._events)
+        return self._sequence - len(self._rows)
 
-    def add(self, name: str, cell_id: str, *, before: str = "", after: str = "", cause: str = "") -> ControlEvent:
+    def add(self, name: str, cell_id: str | None, detail: str, *, age_s: float = 0.0) -> None:
+        """Add what happened `age_s` ago."""
         self._sequence += 1
-        event = ControlEvent(
-            sequence=self._sequence,
-            at_unix_s=self._clock(),
-            name=name,
-            cell_id=cell_id,
-            before=before,
-            after=after,
-            cause=cause[:MAX_CAUSE_CHARS],
+        detail = detail[:MAX_DETAIL_CHARS]
+        at_unix_s = self._clock() - age_s
+        self._rows.append(
+            EventRow(sequence=self._sequence, at_unix_s=at_unix_s, name=name, cell_id=cell_id, detail=detail)
         )
-        self._events.append(event)
-        return event
+        log_event(log, name, cell=cell_id or "-", detail=detail)
 
-    def after(self, sequence: int, *, limit: int) -> list[ControlEvent]:
+    def after(self, sequence: int, *, limit: int) -> list[EventRow]:
         """Events newer than `sequence`, oldest first; the newest `limit` of them."""
-        newer = [event for event in self._events if event.sequence > sequence]
-        return newer[-limit:]
+        newer = [row for row in self._rows if row.sequence > sequence]
+        return newer[-limit:] if limit > 0 else []

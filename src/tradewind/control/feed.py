@@ -1,12 +1,15 @@
 """What one gateway has still to be told: ids, never values, so that a slow gateway gets the newest cheaply."""
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 REFRESH_INTERVAL_S = 0.1  # telemetry goes out at most this often; life-cycle changes at once
-MAX_CELLS_PER_MESSAGE = 1_000  # keeps a message well below gRPC's 4 MiB
+KEEP_ALIVE_S = 1.0  # with nothing to tell, an empty message says that control lives
+MAX_CELLS_PER_MESSAGE = 1_000  # of a delta; a full view is one message, since a cell it leaves out is taken as gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,7 @@ class Feed:
         self._stale: dict[str, None] = {}
         self._removed: dict[str, None] = {}
         self._refresh_due_s = 0.0
+        self._alive_due_s = 0.0
         self._wake = asyncio.Event()
 
     @property
@@ -74,41 +78,46 @@ class Feed:
             await self._wait()
 
     async def _wait(self) -> None:
-        if self._held or not self._stale:
+        if self._held or self._full:
             await self._wake.wait()
             return
-        try:
-            async with asyncio.timeout(max(0.0, self._refresh_due_s - self._clock())):
+        due_s = min(self._refresh_due_s, self._alive_due_s) if self._stale else self._alive_due_s
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, due_s - self._clock())):
                 await self._wake.wait()
-        except TimeoutError:
-            pass
 
     def _take(self, now_s: float) -> Batch | None:
         if self._full:
-            self._full = False
-            self._urgent = dict.fromkeys(self._known())
-            self._stale.clear()
-            self._removed.clear()
-            self._plan_refresh(now_s)
-            return self._batch(self._urgent, full=True)
-        if self._urgent or self._removed:
-            return self._batch(self._urgent, full=False)
+            return self._take_full(now_s)
         if self._stale and now_s >= self._refresh_due_s:
             self._plan_refresh(now_s)
-            self._urgent, self._stale = self._stale, {}
-            return self._batch(self._urgent, full=False)
+            self._urgent |= self._stale
+            self._stale = {}
+        if self._urgent or self._removed or now_s >= self._alive_due_s:
+            return self._take_delta(now_s)
         return None
+
+    def _take_full(self, now_s: float) -> Batch | None:
+        known = self._known()
+        if not known:
+            return None  # an empty set for lack of knowledge is never sent
+        self._full = False
+        self._urgent, self._stale, self._removed = {}, {}, {}
+        self._plan_refresh(now_s)
+        self._alive_due_s = now_s + KEEP_ALIVE_S
+        return Batch(full=True, cell_ids=tuple(known), removed=())
 
     def _plan_refresh(self, now_s: float) -> None:
         # All feeds refresh on the same beat, so that they can share what is serialised for it.
         self._refresh_due_s = (math.floor(now_s / REFRESH_INTERVAL_S) + 1) * REFRESH_INTERVAL_S
 
-    def _batch(self, source: dict[str, None], *, full: bool) -> Batch:
-        cell_ids = tuple(source)[:MAX_CELLS_PER_MESSAGE]
+    def _take_delta(self, now_s: float) -> Batch:
+        self._alive_due_s = now_s + KEEP_ALIVE_S
+        cell_ids = tuple(islice(self._urgent, MAX_CELLS_PER_MESSAGE))
         for cell_id in cell_ids:
-            del source[cell_id]
+            del self._urgent[cell_id]
             self._stale.pop(cell_id, None)
-        removed = tuple(self._removed)[:MAX_CELLS_PER_MESSAGE]
+        removed = tuple(islice(self._removed, MAX_CELLS_PER_MESSAGE))
         for cell_id in removed:
             del self._removed[cell_id]
-        return Batch(full=full, cell_ids=cell_ids, removed=removed)
+        return Batch(full=False, cell_ids=cell_ids, removed=removed)

@@ -1,35 +1,36 @@
 """The grid as this control knows it: registry, newest telemetry, drains, reports, and who must be told what."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
 from tradewind.config.check import ID
-from tradewind.control.api import CellReply
+from tradewind.control.beats import NO_TELEMETRY, Heard, PeerError, Refused, read_beat
 from tradewind.control.events import EventRing
 from tradewind.control.feed import Batch, Feed
 from tradewind.control.saver import Saver
-from tradewind.control.standin import Registry, Update
 from tradewind.control.store import Drain, Saved
-from tradewind.model.cell import Cell, CellState
-from tradewind.model.heartbeat import Evidence, Heartbeat
+from tradewind.core.lifecycle import CONFLICT_REPEAT_S, Life, is_silent
+from tradewind.core.registry import Registry
+from tradewind.model.cell import CellState
+from tradewind.model.heartbeat import Heartbeat
+from tradewind.model.routing import Event
 from tradewind.model.telemetry import Telemetry
 from tradewind.model.view import CellView, GatewayReport
-from tradewind.wire.convert import cell_view_to_pb, heartbeat_from_pb, report_from_pb, telemetry_from_pb
+from tradewind.wire.convert import cell_view_to_pb, report_from_pb
 from tradewind.wire.pb import tradewind_pb2 as pb
 
-MAX_CELLS = 10_000
 MAX_GATEWAY_REPORTS = 64
-GATEWAY_FORGOTTEN_S = 60.0  # a gateway that has not reported for so long, and is not connected, is dropped from status
-GRACE_S = 2.0  # a control that has just started publishes after this long even if some known cell was not heard
+GATEWAY_FORGOTTEN_S = 60.0  # a gateway that is not connected and has said nothing for so long leaves the status
+GRACE_S = 2.0  # a control with a saved state publishes after this long even if some known cell was not heard
 SHARED_S = 0.02  # how long a serialised cell may be reused for other gateways
 
 COUNTERS = (
     "heartbeats",
     "heartbeats_invalid",
-    "heartbeats_stale",
+    "heartbeats_late",
     "heartbeats_refused",
     "reports",
     "reports_invalid",
@@ -38,30 +39,14 @@ COUNTERS = (
     "gateway_streams_refused",
     "state_changes",
 )
-
-NO_TELEMETRY = Telemetry()
-
-
-class PeerError(Exception):
-    """A peer sent what cannot be used: counted, answered, survived."""
-
-    def __init__(self, cell_id: str, message: str) -> None:
-        super().__init__(message)
-        self.cell_id = cell_id
+# Told to the agent and counted; as events they would push everything else out of the ring.
+_PER_BEAT = frozenset({"heartbeat.late", "heartbeat.refused", "heartbeat.too-many"})
+_REFUSALS = frozenset({"heartbeat.conflict", "heartbeat.refused", "heartbeat.too-many"})
+_STATE_EVENTS = frozenset(f"cell.{state.value}" for state in CellState)
 
 
 class UnknownCell(Exception):
     """An order names a cell that is not in the grid."""
-
-
-@dataclass(slots=True)
-class Heard:
-    """The newest beat of a cell as it came; decoded in full only when a person asks."""
-
-    message: pb.Heartbeat
-    at_s: float
-    cell_bytes: bytes
-    cell: Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +57,7 @@ class CellStatus:
     telemetry: Telemetry
     state_age_s: float | None
     heartbeat_age_s: float | None
+    in_flight: int
     conflict: str
 
 
@@ -92,8 +78,17 @@ class _Reported:
     at_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fragment:
+    """One cell as part of a ViewDelta message."""
+
+    content: bytes
+    life: Life
+    at_s: float
+
+
 class Grid:
-    """Single-threaded: every method returns without waiting. Time comes from `clock` or as now_s (monotonic)."""
+    """Single-threaded: no method waits. Time comes from `clock`, or as now_s of the same clock (monotonic)."""
 
     def __init__(
         self,
@@ -101,12 +96,12 @@ class Grid:
         name: str,
         control_id: str,
         incarnation: str,
-        heartbeat_ttl_s: float,
         expected: frozenset[str],
         events: EventRing,
         clock: Callable[[], float],
         unix_clock: Callable[[], float],
     ) -> None:
+        """`expected`: cells that the grid file names; once all are heard, nothing is held back."""
         self.name = name
         self.control_id = control_id
         self.incarnation = incarnation
@@ -116,15 +111,15 @@ class Grid:
         self.feeds: list[Feed] = []
         self.publishing = False
         self.counters = dict.fromkeys(COUNTERS, 0)
-        self._registry = Registry(heartbeat_ttl_s=heartbeat_ttl_s)
-        self._awaited = expected
+        self._registry = Registry(expected=expected)
+        self._awaited: set[str] = set()  # known from the saved state and not heard yet
         self._clock = clock
         self._unix_clock = unix_clock
         self._started_s = clock()
         self._saver: Saver | None = None
         self._heard: dict[str, Heard] = {}
+        self._since_s: dict[str, float] = {}  # when a cell came into its state
         self._reports: dict[str, _Reported] = {}
-        self._states: dict[str, _Stated] = {}
         self._fragments: dict[str, _Fragment] = {}
 
     # Inputs
@@ -133,25 +128,32 @@ class Grid:
         """Take over what was saved; from here on changes are saved by `saver`."""
         self._saver = saver
         self.drains = dict(saved.drains)
-        self._registry.restore(saved.cells.values(), frozenset(saved.drains), self._clock())
-        self._awaited |= saved.cells.keys()
+        self._registry.restore(saved.cells.values(), saved.drains)
+        self._awaited = set(saved.cells)
 
     def heartbeat(self, raw: bytes, now_s: float) -> Heartbeat:
-        """Take one beat. Raises PeerError when it is refused or cannot be read."""
+        """Take one beat. Raises PeerError when it cannot be read or is refused."""
         self.counters["heartbeats"] += 1
-        message, heard = self._read_beat(raw, now_s)
-        beat = _without_telemetry(message, heard.cell)
-        cell_id = heard.cell.cell_id
-        update = self._registry.on_heartbeat(beat, now_s)
-        if update.refused:
-            self._refuse(cell_id, update.refused)
-        if update.stale:
-            self.counters["heartbeats_stale"] += 1
+        try:
+            beat, heard = read_beat(raw, now_s, known=self._heard)
+        except PeerError:
+            self.counters["heartbeats_invalid"] += 1
+            raise
+        cell_id = beat.cell.cell_id
+        before = self._registry.life(cell_id)
+        events = self._registry.on_heartbeat(beat, now_s)
+        self._take_events(events, now_s)
+        for event in events:
+            if event.name in _REFUSALS:
+                self.counters["heartbeats_refused"] += 1
+                raise Refused(cell_id, f"{event.name}: {event.detail}")
+        after = self._registry.life(cell_id)
+        if after is None or after is before or after.sequence != beat.sequence:
+            self.counters["heartbeats_late"] += 1
             return beat
         self._heard[cell_id] = heard
-        self._tell(update)
-        for feed in self.feeds:
-            feed.refreshed(cell_id)
+        self._awaited.discard(cell_id)
+        self._tell_of_beat(before, after)
         return beat
 
     def report(self, raw: bytes, now_s: float) -> str:
@@ -160,64 +162,67 @@ class Grid:
             report = report_from_pb(pb.GatewayReport.FromString(raw))
         except (DecodeError, ValueError) as error:
             self.counters["reports_invalid"] += 1
-            raise PeerError("", f"report cannot be read: {error}") from error
+            raise PeerError("", "a report cannot be read") from error
         if not ID.fullmatch(report.gateway_id):
             self.counters["reports_invalid"] += 1
-            raise PeerError("", "gateway ids are letters, digits, '.', '_' and '-'")
+            raise PeerError("", "a report needs a gateway id of letters, digits, '.', '_' and '-'")
         self.counters["reports"] += 1
         self._reports.pop(report.gateway_id, None)
         if len(self._reports) >= MAX_GATEWAY_REPORTS:
-            del self._reports[next(iter(self._reports))]  # the one that was silent longest
+            del self._reports[next(iter(self._reports))]  # the one that has been silent longest
         self._reports[report.gateway_id] = _Reported(report=report, at_s=now_s)
-        self._tell(self._registry.on_report(report, now_s))
+        self._tell_of_events(self._registry.on_report(report, now_s), now_s)
         return report.gateway_id
 
     def tick(self, now_s: float) -> None:
-        """Let time pass: silence, grace, gateways that went away."""
-        self._tell(self._registry.on_tick(now_s))
+        """Let time pass: silence, and the end of holding back."""
+        self._tell_of_events(self._registry.on_tick(now_s), now_s)
         if not self.publishing and not self.holding_back_because:
             self.publishing = True
+            self.events.add("views.published", None, f"{len(self._registry.view(now_s))} cells known")
             for feed in self.feeds:
                 feed.release()
 
-    def drain(self, cell_id: str, *, reason: str) -> CellReply:
-        self._known_or_raise(cell_id)
+    def drain(self, cell_id: str, *, reason: str) -> CellView:
+        """Put a cell under an operator's drain; again is the same as once. Raises UnknownCell."""
+        self._life(cell_id)
         if cell_id not in self.drains:
             self.drains[cell_id] = Drain(since_unix_s=self._unix_clock(), reason=reason)
-            self._save_drain(cell_id)
-            self.events.add("drain.on", cell_id, cause=reason or "operator")
-            self._tell(self._registry.drain(cell_id, self._clock()))
-        return self._reply(cell_id)
+            self._ordered("drain.on", cell_id, reason or "by an operator", self._registry.drain(cell_id, self._clock()))
+        return self._view(self._life(cell_id))
 
-    def undrain(self, cell_id: str) -> CellReply:
-        self._known_or_raise(cell_id)
+    def undrain(self, cell_id: str) -> CellView:
+        """End an operator's drain. Raises UnknownCell."""
+        self._life(cell_id)
         if self.drains.pop(cell_id, None) is not None:
-            self._save_drain(cell_id)
-            self.events.add("drain.off", cell_id, cause="operator")
-            self._tell(self._registry.undrain(cell_id, self._clock()))
-        return self._reply(cell_id)
+            self._ordered("drain.off", cell_id, "by an operator", self._registry.undrain(cell_id, self._clock()))
+        return self._view(self._life(cell_id))
 
-    def forget(self, cell_id: str) -> CellReply:
-        self._known_or_raise(cell_id)
+    def forget(self, cell_id: str) -> CellView:
+        """Terminate a cell and forget it, drain included. Raises UnknownCell."""
+        self._life(cell_id)
+        now_s = self._clock()
         self.drains.pop(cell_id, None)
-        self._heard.pop(cell_id, None)
-        self._states.pop(cell_id, None)
-        self._registry.forget(cell_id, self._clock())
+        self._registry.undrain(cell_id, now_s)
+        self._take_events(self._registry.terminate(cell_id, now_s), now_s)
+        view = self._view(self._life(cell_id))
+        self._registry.forget(cell_id)
+        for kept in (self._heard, self._since_s, self._fragments):
+            kept.pop(cell_id, None)
+        self._awaited.discard(cell_id)
         if self._saver is not None:
             self._saver.put_cell(cell_id, None)
             self._saver.put_drain(cell_id, None)
-        self.version += 1
-        self.events.add("cell.forgotten", cell_id, cause="operator")
         for feed in self.feeds:
             feed.removed(cell_id)
-        return CellReply(cell_id=cell_id, state=CellState.TERMINATED.value, draining=False, saved=False)
+        return view
 
     # Views
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
         """A feed of one view stream, for as long as the block lasts."""
-        feed = Feed(self._clock, known=self._publishable)
+        feed = Feed(self._clock, known=self._cell_ids)
         if self.publishing:
             feed.release()
         self.feeds.append(feed)
@@ -229,7 +234,7 @@ class Grid:
     def message(self, batch: Batch, now_s: float) -> bytes:
         """A serialised ViewDelta with the named cells as they are now.
 
-        Messages of one type that are concatenated parse as merged (protobuf's encoding guide), so a cell is
+        Concatenated messages of one type parse as one merged message (protobuf's encoding guide), so each cell is
         serialised once for all gateways.
         """
         self.version += 1
@@ -240,9 +245,9 @@ class Grid:
         )
         parts = [head.SerializeToString()]
         for cell_id in batch.cell_ids:
-            view = self._registry.cells.get(cell_id)
-            if view is not None:
-                parts.append(self._serialised(view, now_s))
+            life = self._registry.life(cell_id)
+            if life is not None:
+                parts.append(self._serialised(life, now_s))
         return b"".join(parts)
 
     # Reading, for the admin API and the state file
@@ -250,33 +255,32 @@ class Grid:
     @property
     def holding_back_because(self) -> str:
         """Why no view is published yet, or "": missing knowledge must not look like a change."""
-        if self.publishing or not self._registry.cells:
-            return "" if self.publishing else "no cell is known yet"
-        missing = len(self._awaited - self._heard.keys())
-        if self._awaited and not missing:
+        now_s = self._clock()
+        if self.publishing:
             return ""
-        left_s = self._started_s + GRACE_S - self._clock()
-        if left_s <= 0:
-            return ""
-        return f"just started: {missing} known cells not heard yet, waiting {left_s:.1f} s more"
+        if not self._registry.ready_to_publish(now_s):
+            return "started without a saved state; waiting for agents"
+        left_s = self._started_s + GRACE_S - now_s
+        if self._awaited and left_s > 0:
+            return f"just started: {len(self._awaited)} known cells not heard yet, waiting {left_s:.1f} s more"
+        return ""
 
     def saved(self) -> Saved:
         """What must last, as it is now."""
-        cells = {cell_id: view.cell for cell_id, view in self._registry.cells.items()}
+        cells = {view.cell.cell_id: view for view in self._registry.view(self._clock())}
         return Saved(cells=cells, drains=dict(self.drains))
 
     def statuses(self, *, telemetry: bool = True) -> list[CellStatus]:
         """Every cell, sorted by id."""
-        return [self._status(self._registry.cells[cell_id], telemetry) for cell_id in sorted(self._registry.cells)]
+        return [self._status(self._life(cell_id), telemetry=telemetry) for cell_id in self._cell_ids()]
 
     def status(self, cell_id: str) -> CellStatus:
         """One cell. Raises UnknownCell."""
-        self._known_or_raise(cell_id)
-        return self._status(self._registry.cells[cell_id], True)
+        return self._status(self._life(cell_id), telemetry=True)
 
     def cells_by_state(self) -> dict[str, int]:
         counts = dict.fromkeys((state.value for state in CellState), 0)
-        for view in self._registry.cells.values():
+        for view in self._registry.view(self._clock()):
             counts[view.state.value] += 1
         return counts
 
@@ -302,133 +306,104 @@ class Grid:
 
     # Inside
 
-    def _read_beat(self, raw: bytes, now_s: float) -> tuple[pb.Heartbeat, Heard]:
-        try:
-            message = pb.Heartbeat.FromString(raw)
-        except DecodeError as error:
-            self.counters["heartbeats_invalid"] += 1
-            raise PeerError("", f"heartbeat cannot be read: {error}") from error
-        cell_id = message.cell.cell_id
-        if not ID.fullmatch(cell_id) or not message.incarnation or message.sequence < 0:
-            self.counters["heartbeats_invalid"] += 1
-            raise PeerError("", "a heartbeat needs a cell id of letters, digits, '.', '_', '-' and an incarnation")
-        known = self._heard.get(cell_id)
-        if known is None and cell_id not in self._registry.cells and len(self._registry.cells) >= MAX_CELLS:
-            self._refuse(cell_id, f"control holds its limit of {MAX_CELLS} cells")
-        cell_bytes = message.cell.SerializeToString()
-        # A cell seldom changes: decode it again only when its bytes do.
-        same = known is not None and known.cell_bytes == cell_bytes
-        cell = known.cell if known is not None and same else heartbeat_from_pb(pb.Heartbeat(cell=message.cell)).cell
-        return message, Heard(message=message, at_s=now_s, cell_bytes=cell_bytes, cell=cell)
-
-    def _refuse(self, cell_id: str, reason: str) -> None:
-        self.counters["heartbeats_refused"] += 1
-        raise PeerError(cell_id, reason)
-
-    def _tell(self, update: Update) -> None:
-        for cell_id in update.changed:
-            view = self._registry.cells[cell_id]
-            self._note(cell_id, view)
-            for feed in self.feeds:
+    def _tell_of_beat(self, before: Life | None, after: Life) -> None:
+        cell_id = after.cell.cell_id
+        urgent = before is None or _shape(before) != _shape(after)
+        for feed in self.feeds:
+            if urgent:
                 feed.changed(cell_id)
+            else:
+                feed.refreshed(cell_id)
+        if before is None or _kept(before) != _kept(after):
+            self._save(after)
 
-    def _note(self, cell_id: str, view: CellView) -> None:
-        """Keep the trail: an event per change of state, a saved row per change of the cell itself."""
-        self._fragments.pop(cell_id, None)
-        before = self._states.get(cell_id)
-        if before is None or before.view.state is not view.state:
-            self.counters["state_changes"] += 1
-            was = before.view.state.value if before else ""
-            self.events.add("cell.state", cell_id, before=was, after=view.state.value, cause=view.reason)
-            self._states[cell_id] = _Stated(view=view, since_s=self._clock())
-        if self._saver is not None and (before is None or before.view.cell != view.cell):
-            self._saver.put_cell(cell_id, view.cell)
+    def _tell_of_events(self, events: Iterable[Event], now_s: float) -> None:
+        self._take_events(events, now_s)
+        for cell_id in dict.fromkeys(event.cell_id for event in events):
+            life = None if cell_id is None else self._registry.life(cell_id)
+            if life is not None:
+                self._tell_urgently(life)
 
-    def _save_drain(self, cell_id: str) -> None:
+    def _tell_urgently(self, life: Life) -> None:
+        for feed in self.feeds:
+            feed.changed(life.cell.cell_id)
+        self._save(life)
+
+    def _take_events(self, events: Iterable[Event], now_s: float) -> None:
+        for event in events:
+            if event.name in _PER_BEAT:
+                continue
+            if event.cell_id is not None and event.name in _STATE_EVENTS:
+                self._since_s[event.cell_id] = now_s
+                self.counters["state_changes"] += 1
+            self.events.add(event.name, event.cell_id, event.detail)
+
+    def _ordered(self, name: str, cell_id: str, detail: str, events: Iterable[Event]) -> None:
+        self.events.add(name, cell_id, detail)
+        self._take_events(events, self._clock())
         if self._saver is not None:
             self._saver.put_drain(cell_id, self.drains.get(cell_id))
+        self._tell_urgently(self._life(cell_id))
 
-    def _serialised(self, view: CellView, now_s: float) -> bytes:
-        cell_id = view.cell.cell_id
+    def _save(self, life: Life) -> None:
+        if self._saver is not None:
+            self._saver.put_cell(life.cell.cell_id, self._view(life))
+
+    def _serialised(self, life: Life, now_s: float) -> bytes:
+        cell_id = life.cell.cell_id
         made = self._fragments.get(cell_id)
-        if made is not None and made.sequence == view.sequence and now_s - made.at_s <= SHARED_S:
+        if made is not None and made.life is life and now_s - made.at_s <= SHARED_S:
             return made.content
-        message = cell_view_to_pb(view)
+        message = cell_view_to_pb(self._view(life))
         heard = self._heard.get(cell_id)
         if heard is not None:
-            message.telemetry.CopyFrom(heard.message.telemetry)
-            _add_age(message.telemetry, now_s - heard.at_s)
+            message.telemetry.CopyFrom(heard.aged_telemetry(now_s))
         content = pb.ViewDelta(cells=[message]).SerializeToString()
-        self._fragments[cell_id] = _Fragment(content=content, sequence=view.sequence, at_s=now_s)
+        self._fragments[cell_id] = _Fragment(content=content, life=life, at_s=now_s)
         return content
 
-    def _publishable(self) -> list[str]:
-        """Cells heard by this process. What is only remembered is not told: a gateway may know better."""
-        return [cell_id for cell_id in sorted(self._registry.cells) if cell_id in self._heard]
+    def _cell_ids(self) -> list[str]:
+        return [view.cell.cell_id for view in self._registry.view(self._clock())]
 
-    def _known_or_raise(self, cell_id: str) -> None:
-        if cell_id not in self._registry.cells:
+    def _life(self, cell_id: str) -> Life:
+        life = self._registry.life(cell_id)
+        if life is None:
             raise UnknownCell(cell_id)
+        return life
 
-    def _reply(self, cell_id: str) -> CellReply:
-        state = self._registry.cells[cell_id].state.value
-        return CellReply(cell_id=cell_id, state=state, draining=cell_id in self.drains, saved=False)
+    def _view(self, life: Life) -> CellView:
+        """The view of a cell, without telemetry."""
+        return CellView(
+            cell=life.cell,
+            state=life.state,
+            incarnation=life.incarnation,
+            sequence=life.sequence,
+            reason=life.reason,
+            silent=is_silent(life, self._clock()),
+            draining=life.drained,
+        )
 
-    def _status(self, view: CellView, telemetry: bool) -> CellStatus:
+    def _status(self, life: Life, *, telemetry: bool) -> CellStatus:
         now_s = self._clock()
-        heard = self._heard.get(view.cell.cell_id)
-        stated = self._states.get(view.cell.cell_id)
-        reading = NO_TELEMETRY
-        if telemetry and heard is not None:
-            message = pb.Telemetry()
-            message.CopyFrom(heard.message.telemetry)
-            _add_age(message, now_s - heard.at_s)
-            reading = telemetry_from_pb(message)
+        cell_id = life.cell.cell_id
+        heard, since_s = self._heard.get(cell_id), self._since_s.get(cell_id)
+        said_s = life.rival_said_s
+        disputed = said_s is not None and now_s - said_s <= 2 * CONFLICT_REPEAT_S
         return CellStatus(
-            view=view,
-            telemetry=reading,
-            state_age_s=now_s - stated.since_s if stated else None,
-            heartbeat_age_s=now_s - heard.at_s if heard else None,
-            conflict="",
+            view=self._view(life),
+            telemetry=heard.telemetry(now_s) if telemetry and heard is not None else NO_TELEMETRY,
+            state_age_s=None if since_s is None else now_s - since_s,
+            heartbeat_age_s=None if life.heard_s is None else now_s - life.heard_s,
+            in_flight=self._registry.in_flight(cell_id, now_s),
+            conflict=f"a second live agent ({life.rival}) claims this cell id" if disputed else "",
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stated:
-    view: CellView
-    since_s: float
+def _shape(life: Life) -> tuple[object, ...]:
+    """What a gateway must hear of at once."""
+    return (life.cell, life.state, life.incarnation, life.reason, life.silent, life.drained)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fragment:
-    """One cell as part of a ViewDelta message."""
-
-    content: bytes
-    sequence: int
-    at_s: float
-
-
-def _without_telemetry(message: pb.Heartbeat, cell: Cell) -> Heartbeat:
-    """The life cycle reads evidence only; telemetry goes to gateways as it came."""
-    evidence = message.evidence
-    return Heartbeat(
-        cell=cell,
-        incarnation=message.incarnation,
-        sequence=message.sequence,
-        evidence=Evidence(
-            reachable=evidence.reachable if evidence.HasField("reachable") else None,
-            model_listed=evidence.model_listed if evidence.HasField("model_listed") else None,
-            warmed_up=evidence.warmed_up if evidence.HasField("warmed_up") else None,
-            draining=evidence.draining,
-            reason=evidence.reason,
-        ),
-        telemetry=NO_TELEMETRY,
-    )
-
-
-def _add_age(telemetry: pb.Telemetry, held_s: float) -> None:
-    """Ages travel, not times: add how long control has held the reading."""
-    if telemetry.HasField("engine_age_s"):
-        telemetry.engine_age_s += held_s
-    if telemetry.HasField("gpu_age_s"):
-        telemetry.gpu_age_s += held_s
+def _kept(life: Life) -> tuple[object, ...]:
+    """What must last."""
+    return (life.cell, life.state, life.incarnation)

@@ -74,7 +74,6 @@ async def serve(
         name=config.grid,
         control_id=control_id,
         incarnation=incarnation,
-        heartbeat_ttl_s=control.heartbeat_ttl_s,
         expected=frozenset(cell.id for cell in config.cells),
         events=EventRing(time.time),
         clock=clock,

@@ -7,12 +7,10 @@ from datetime import UTC, datetime
 from tradewind.control.api import (
     CellRow,
     DrainRow,
-    EventRow,
     GatewayRow,
     PathRow,
     UnknownRow,
 )
-from tradewind.control.events import ControlEvent
 from tradewind.control.grid import CellStatus, GatewayStatus
 from tradewind.control.store import Drain
 from tradewind.model.telemetry import EngineReading, GpuReading, Histogram, HostReading, Telemetry
@@ -53,6 +51,7 @@ def cell_row(status: CellStatus) -> CellRow:
         signals=dict(signals(telemetry)),
         unknown=[UnknownRow(signal=item.signal, reason=item.reason) for item in telemetry.unknown],
         flags=list(telemetry.flags),
+        in_flight=status.in_flight,
         conflict=status.conflict,
     )
 
@@ -98,16 +97,4 @@ def gateway_row(status: GatewayStatus) -> GatewayRow:
         weights=dict(report.weights),
         pressures=dict(report.pressures),
         notes=dict(report.notes),
-    )
-
-
-def event_row(event: ControlEvent) -> EventRow:
-    return EventRow(
-        sequence=event.sequence,
-        at=rfc3339(event.at_unix_s),
-        name=event.name,
-        cell_id=event.cell_id,
-        before=event.before,
-        after=event.after,
-        cause=event.cause,
     )

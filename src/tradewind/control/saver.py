@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tradewind.control.store import MAX_BYTES, Changes, Drain, Saved, Store, StoreError, open_store
-from tradewind.model.cell import Cell
+from tradewind.model.view import CellView
 from tradewind.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Saver:
         self._snapshot = snapshot
         self._max_bytes = max_bytes
         self._store: Store | None = None
-        self._cells: dict[str, Cell | None] = {}
+        self._cells: dict[str, CellView | None] = {}
         self._drains: dict[str, Drain | None] = {}
         self._wanted = 0  # changes asked for
         self._done = 0  # of those, written or given up on once
@@ -57,7 +57,7 @@ class Saver:
             log_event(log, "state.set_aside", level=logging.ERROR, problem=problem)
         return saved
 
-    def put_cell(self, cell_id: str, cell: Cell | None) -> None:
+    def put_cell(self, cell_id: str, cell: CellView | None) -> None:
         """Save a cell, or with None delete it; the newest call wins."""
         self._cells[cell_id] = cell
         self._want()

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable
 import grpc
 import grpc.aio
 
+from tradewind.control.beats import PeerError
 from tradewind.control.feed import Feed
-from tradewind.control.grid import Grid, PeerError
+from tradewind.control.grid import Grid
 from tradewind.runtime.log import log_event
 from tradewind.wire.pb import tradewind_pb2 as pb
 from tradewind.wire.service import SERVICE
@@ -53,15 +54,15 @@ class GridService:
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     async def heartbeats(self, requests: AsyncIterator[bytes], context: Context) -> None:
-        """Take beats until the agent hangs up; answer the first of each cell, then one a second, and every refusal."""
+        """Take beats until the agent hangs up. Answers each cell's first, each refusal, and then one beat a second."""
         if self.agent_streams >= MAX_AGENT_STREAMS:
             self._grid.counters["agent_streams_refused"] += 1
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"control holds {MAX_AGENT_STREAMS} agent streams")
         self.agent_streams += 1
-        ack_due_s: dict[str, float] = {}
+        acks = _Acks()
         try:
             async for raw in requests:
-                reply = self._beat(raw, ack_due_s)
+                reply = self._beat(raw, acks)
                 if reply is not None:
                     async with asyncio.timeout(WRITE_TIMEOUT_S):
                         await context.write(reply.SerializeToString())
@@ -71,15 +72,15 @@ class GridService:
         finally:
             self.agent_streams -= 1
 
-    def _beat(self, raw: bytes, ack_due_s: dict[str, float]) -> pb.HeartbeatReply | None:
+    def _beat(self, raw: bytes, acks: "_Acks") -> pb.HeartbeatReply | None:
         now_s = self._clock()
         try:
             beat = self._grid.heartbeat(raw, now_s)
         except PeerError as error:
+            acks.accepted.discard(error.cell_id)
             return pb.HeartbeatReply(cell_id=error.cell_id, control_id=self._grid.control_id, refused=str(error))
-        if now_s < ack_due_s.get(beat.cell.cell_id, 0.0):
+        if not acks.wants(beat.cell.cell_id, now_s):
             return None
-        ack_due_s[beat.cell.cell_id] = now_s + ACK_INTERVAL_S
         return pb.HeartbeatReply(
             cell_id=beat.cell.cell_id, control_id=self._grid.control_id, acked_sequence=beat.sequence
         )
@@ -90,13 +91,16 @@ class GridService:
             self._grid.counters["gateway_streams_refused"] += 1
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"control holds {MAX_GATEWAYS} gateway streams")
         with self._grid.feed() as feed:
-            sender = asyncio.create_task(self._send(feed, context))
+            tasks = [
+                asyncio.create_task(self._send(feed, context)),
+                asyncio.create_task(self._receive(feed, requests)),
+            ]
             try:
-                await self._receive(feed, requests)
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                sender.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await sender
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send(self, feed: Feed, context: Context) -> None:
         while True:
@@ -115,6 +119,21 @@ class GridService:
                 feed.gateway_id = self._grid.report(raw, self._clock())
             except PeerError as error:
                 log_event(log, "gateway.bad_report", level=logging.DEBUG, error=error)
+
+
+class _Acks:
+    """Which beats of one stream to answer: an agent must learn that a cell is accepted, and that control lives."""
+
+    def __init__(self) -> None:
+        self.accepted: set[str] = set()
+        self._due_s = 0.0
+
+    def wants(self, cell_id: str, now_s: float) -> bool:
+        if cell_id in self.accepted and now_s < self._due_s:
+            return False
+        self.accepted.add(cell_id)
+        self._due_s = now_s + ACK_INTERVAL_S
+        return True
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from tradewind.model.cell import Capabilities, Cell
+from tradewind.model.cell import Capabilities, Cell, CellState
+from tradewind.model.view import CellView
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 256 * 1024 * 1024  # at the bound SQLite says "full"; control then runs on without saving, and says so
@@ -32,7 +33,8 @@ _SURROUNDINGS = frozenset(
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS cell (
     cell_id TEXT PRIMARY KEY, site TEXT NOT NULL, address TEXT NOT NULL,
-    capabilities TEXT NOT NULL, labels TEXT NOT NULL) WITHOUT ROWID;
+    capabilities TEXT NOT NULL, labels TEXT NOT NULL,
+    state TEXT NOT NULL, incarnation TEXT NOT NULL, sequence INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS drain (
     cell_id TEXT PRIMARY KEY, since_unix_s REAL NOT NULL, reason TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS control (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -49,9 +51,9 @@ class Drain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """All that is kept: cells by id, drains by cell id, and the incarnation of the control that wrote last."""
+    """All that is kept: cells by id without telemetry, drains by cell id, the incarnation of the last writer."""
 
-    cells: dict[str, Cell]
+    cells: dict[str, CellView]
     drains: dict[str, Drain]
     incarnation: str = ""
 
@@ -60,7 +62,7 @@ class Saved:
 class Changes:
     """What to write: a value to set, None to delete. Applying twice is the same as once."""
 
-    cells: dict[str, Cell | None]
+    cells: dict[str, CellView | None]
     drains: dict[str, Drain | None]
 
 
@@ -141,7 +143,7 @@ class Store:
             if cell is None:
                 self._db.execute("DELETE FROM cell WHERE cell_id = ?", (cell_id,))
             else:
-                self._db.execute("INSERT OR REPLACE INTO cell VALUES (?, ?, ?, ?, ?)", _cell_to_row(cell))
+                self._db.execute("INSERT OR REPLACE INTO cell VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _cell_to_row(cell))
         for cell_id, drain in changes.drains.items():
             if drain is None:
                 self._db.execute("DELETE FROM drain WHERE cell_id = ?", (cell_id,))
@@ -212,17 +214,27 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _cell_to_row(cell: Cell) -> tuple[str, str, str, str, str]:
-    encode = msgspec.json.encode
-    return cell.cell_id, cell.site, cell.address, encode(cell.capabilities).decode(), encode(cell.labels).decode()
+def _cell_to_row(view: CellView) -> tuple[str | int, ...]:
+    cell, encode = view.cell, msgspec.json.encode
+    return (
+        cell.cell_id,
+        cell.site,
+        cell.address,
+        encode(cell.capabilities).decode(),
+        encode(cell.labels).decode(),
+        view.state.value,
+        view.incarnation,
+        view.sequence,
+    )
 
 
-def _cell_from_row(row: tuple[str, ...]) -> Cell:
-    cell_id, site, address, capabilities, labels = row
-    return Cell(
+def _cell_from_row(row: tuple[str, ...]) -> CellView:
+    cell_id, site, address, capabilities, labels, state, incarnation, sequence = row
+    cell = Cell(
         cell_id=cell_id,
         site=site,
         address=address,
         capabilities=msgspec.json.decode(capabilities, type=Capabilities),
         labels=msgspec.json.decode(labels, type=tuple[tuple[str, str], ...]),
     )
+    return CellView(cell=cell, state=CellState(state), incarnation=incarnation, sequence=int(sequence), silent=True)
