@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 
-from tradewind.gateway.ads import AdsState, TypeState
+from tradewind.gateway.ads import AdsState
 from tradewind.gateway.link import ControlLink
 from tradewind.gateway.merge import ControlStatus
 from tradewind.gateway.reload import ConfigWatch
@@ -19,6 +19,7 @@ from tradewind.gateway.status import (
 )
 from tradewind.gateway.worker import Worker
 from tradewind.runtime.loop import LoopLag
+from tradewind.xds import types
 
 
 class Describer:
@@ -150,15 +151,10 @@ class Describer:
 
 
 def envoy_row(state: AdsState) -> EnvoyRow:
-    """What the newest connected Envoy made of its configuration."""
-    by_node: dict[str, list[TypeState]] = {}
-    for item in state.types:
-        by_node.setdefault(item.node, []).append(item)
+    """What Envoy made of its configuration. One that reconnects says what it holds and is sent, and acks, less."""
+    routed = any(item.type == types.SHORT[types.ROUTE] and item.acks > 0 for item in state.types)
     return EnvoyRow(
-        connected=state.streams > 0,
-        acked=any(all(item.acks > 0 for item in items) for items in by_node.values()),
-        settled=any(all(item.acked == item.version for item in items) for items in by_node.values()),
-        types=state.types,
+        connected=state.streams > 0, acked=state.settled or routed, settled=state.settled, types=state.types
     )
 
 

@@ -25,6 +25,7 @@ class Step:
 
     decision: WeightDecision
     view: GridView
+    known: frozenset[str]  # every model that has a pool
     publish: Routing | None
     membership_changed: bool
     events: tuple[Event, ...] = ()
@@ -92,6 +93,7 @@ class Steering:
         return Step(
             decision=decision,
             view=view,
+            known=known,
             publish=publish,
             membership_changed=changed and publish is not None,
             events=(*decision.events, *self._news(held, now_s)),

@@ -105,7 +105,7 @@ class Worker:
         self._unix_clock = unix_clock
         self._builder = SnapshotBuilder(settings_of(gateway))
         self._models: tuple[ModelInfo, ...] = ()
-        self._known_models: frozenset[str] = frozenset(config.models)
+        self._known: frozenset[str] = frozenset()
         self._report_sequence = 0
         self._told: dict[str, dict[str, tuple[int, int]]] = {}  # control id -> cell id -> (succeeded, failed) so far
         self._cells: dict[str, str] = {}  # cell id -> address as this gateway reaches it
@@ -123,7 +123,7 @@ class Worker:
         restored = self.steering.restore(state, now_s=now_s)
         view = self.steering.merger.view(now_s=now_s)
         self._take_cells(view)
-        self._models = model_infos(view, self.steering.known_models(view))
+        self._take_models(view, self.steering.known_models(view))
         self.ring.add("view.restored", None, f"{len(state.cells)} cells from disk")
         self._publish(restored, started_s=time.perf_counter())
         return True
@@ -160,7 +160,7 @@ class Worker:
         self.unattributed += outcome.cell_id is None
         if self.steering.scorer.observe_outcome(outcome, now_s):
             self._effects.tick_soon()
-        self.book.add(outcome, known_models=self._known_models, now_s=now_s)
+        self.book.add(outcome, known_models=self._known, now_s=now_s)
         at = datetime.fromtimestamp(self._unix_clock(), tz=UTC).isoformat(timespec="milliseconds")
         self.request_log.add(line_of(outcome, at=at))
 
@@ -185,13 +185,9 @@ class Worker:
         step = self.last = self.steering.tick(now_s=now_s)
         self._take_cells(step.view)
         self.ring.take(step.events, now_s=now_s)
-        models = model_infos(step.view, self.steering.known_models(step.view))
-        stale_models = models != self._models
-        self._models = models
-        target = step.publish
-        if target is None and stale_models:
-            target = self.steering.in_force
-        if target is not None and (not self.gateway.baseline or step.membership_changed or stale_models):
+        models_changed = self._take_models(step.view, step.known)
+        target = self.steering.in_force if step.publish is None and models_changed else step.publish
+        if target is not None and (not self.gateway.baseline or step.membership_changed or models_changed):
             self._publish(target, started_s=started_s)
         else:
             self.push.held_back += 1
@@ -234,6 +230,13 @@ class Worker:
         self.push.version = snapshot.version
         self.push.snapshots += 1
         self._effects.publish(snapshot)
+
+    def _take_models(self, view: GridView, known: frozenset[str]) -> bool:
+        """Follow what `GET /v1/models` should say; True when it changed."""
+        models = model_infos(view, known)
+        changed = models != self._models
+        self._models, self._known = models, known
+        return changed
 
     def _take_cells(self, view: GridView) -> None:
         """Follow the membership of the view: probers, counters and the way back from an address to its cell."""
