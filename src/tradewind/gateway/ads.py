@@ -68,6 +68,7 @@ class AdsState:
     streams: int
     ignored: int  # stale or unknown requests
     types: tuple[TypeState, ...]
+    settled: bool = False  # an Envoy is connected and all of them hold the published snapshot
 
 
 class AdsServer:
@@ -125,7 +126,9 @@ class AdsServer:
         rows = [self._type_state(node, kind, now_s) for node in sorted(self._nodes) for kind in types.ORDER]
         ignored = self._ignored + sum(stream.ignored for stream in self._streams)
         version = self._snapshot.version if self._snapshot else ""
-        return AdsState(version=version, streams=len(self._streams), ignored=ignored, types=tuple(rows))
+        return AdsState(
+            version=version, streams=len(self._streams), ignored=ignored, types=tuple(rows), settled=self._all_settled()
+        )
 
     async def wait_acked(self, *, timeout_s: float = 5.0) -> None:
         """Return when at least one Envoy is connected and all hold the published snapshot. Raises TimeoutError."""
