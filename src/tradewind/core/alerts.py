@@ -169,11 +169,13 @@ class AlertTrack:
             limit_c = min(limit_c, learned + settings.temperature_margin_c)
         if self.alert is not None:  # hysteresis: it clears only well below
             limit_c *= 1.0 - settings.clear_margin
-        ahead_c = celsius + settings.temperature_ahead_s * self._slope(settings, now_s)
         ahead_limit_c = settings.temperature_slow_c + settings.temperature_ahead_margin_c
+        ahead_c = celsius
+        if self._learned(settings, now_s):
+            ahead_c += settings.temperature_ahead_s * self._slope(settings, now_s)
         if celsius >= limit_c:
             found.append(Symptom("thermal", f"{celsius:.0f} C, limit {limit_c:.1f} C"))
-        elif self._learned(settings, now_s) and ahead_c >= ahead_limit_c:
+        elif ahead_c >= ahead_limit_c:
             found.append(Symptom("thermal", f"{celsius:.0f} C heading for {ahead_c:.0f} C"))
         elif not thermal:
             self.temperature_max.update(celsius, memory_s=settings.memory_s, now_s=now_s)

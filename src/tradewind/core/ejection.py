@@ -19,7 +19,7 @@ class EjectionTrack:
     returned_s: float = -math.inf
     reason: str = ""
 
-    def on_path(self, *, reachable: bool | None, now_s: float) -> None:
+    def on_path(self, *, reachable: bool | None) -> None:
         """The gateway's own probe of the path."""
         if reachable is None:
             return

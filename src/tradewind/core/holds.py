@@ -1,27 +1,17 @@
 """What overrides a cell's weight: ejection, verdict, stated limit, alert; and how much of a pool that may take."""
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tradewind.core.alerts import Symptom
 from tradewind.core.capability import LongestPrompt, too_small
+from tradewind.core.numbers import median
 from tradewind.core.settings import ScoringSettings
 from tradewind.core.track import CellTrack
 from tradewind.core.verdicts import Hold, Phase
-from tradewind.model.routing import Event
-
-
-@dataclass(slots=True)
-class PoolCells:
-    """The READY cells of one pool, sorted by id."""
-
-    longest: LongestPrompt
-    cells: list[CellTrack] = field(default_factory=list)
-    observer_blind: bool = False
-    cut_off: bool = False  # more cells look unreachable than can be believed
-    small: dict[str, str] = field(default_factory=dict)  # cells left out for a stated limit, and why
-    held_back: frozenset[str] = frozenset()  # cells under any overlay, to notice changes
+from tradewind.model.routing import Event, WeightRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +24,47 @@ class Overlay:
 
 
 @dataclass(slots=True)
+class PoolCells:
+    """The READY cells of one pool, sorted by id."""
+
+    longest: LongestPrompt
+    cells: list[CellTrack] = field(default_factory=list)
+    observer_blind: bool = False
+    cut_off: bool = False  # more cells look unreachable than can be believed
+    small: dict[str, str] = field(default_factory=dict)  # cells left out for a stated limit, and why
+    alarming: bool = False  # a cell has symptoms or an alert
+    watched: dict[str, CellTrack] = field(default_factory=dict)  # cells with any sign of being unreachable
+    by_cell: dict[str, Overlay] = field(default_factory=dict)  # what holds cells down, as of the last tick
+    best: float = 0.0
+    rows: list[WeightRow] = field(default_factory=list)
+
+    def join(self, track: CellTrack) -> None:
+        """A cell has become READY."""
+        insort(self.cells, track, key=_cell_id)
+        self.rows.clear()
+
+    def leave(self, track: CellTrack) -> None:
+        """A cell is READY no more."""
+        index = bisect_left(self.cells, track.cell_id, key=_cell_id)
+        assert self.cells[index] is track
+        del self.cells[index]
+        self.watched.pop(track.cell_id, None)
+        self.small.pop(track.cell_id, None)
+        self.rows.clear()
+
+
+def _cell_id(track: CellTrack) -> str:
+    return track.cell_id
+
+
+@dataclass(slots=True)
 class Found:
     """Overlays of one pool and what happened on the way."""
 
     by_cell: dict[str, Overlay] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     changed: bool = False
+    touched: list[CellTrack] = field(default_factory=list)  # cells whose ramp has begun
 
 
 def overlays(
@@ -53,20 +78,23 @@ def overlays(
     for cell_id, why in pool.small.items():
         found.by_cell.setdefault(cell_id, Overlay(1, drained=True, reason=why))
     budget = _Budget(pool, found, settings)
-    for track in pool.cells:
-        hold = verdicts.get(track.cell_id) if verdicts else None
+    for track in pool.cells if verdicts else ():
+        hold = verdicts.get(track.cell_id)
         if hold is not None and track.cell_id not in found.by_cell:
             if hold.phase is Phase.CANARY:
                 cap = settings.verdicts.canary_weight
                 found.by_cell[track.cell_id] = Overlay(cap, drained=False, reason=f"canary: {hold.reason}")
             else:
                 found.by_cell[track.cell_id] = Overlay(1, drained=budget.take(), reason=f"verdict: {hold.reason}")
-    for track in pool.cells:
-        if track.symptoms or track.alerts.alert is not None or full:
+    kv_alert = settings.signals.kv_alert_ratio
+    for track in pool.cells if full or pool.alarming else ():
+        if track.symptoms or track.alerts.alert is not None or (track.kv_max or 0.0) >= kv_alert:
             _alert(pool, track, budget, settings, found, now_s)
-    held_back = frozenset(found.by_cell)
-    found.changed = held_back != pool.held_back
-    pool.held_back = held_back
+    pool.alarming = (
+        any(track.symptoms or track.alerts.alert is not None for track in pool.cells) if full else pool.alarming
+    )
+    found.changed = found.by_cell.keys() != pool.by_cell.keys()
+    pool.by_cell = found.by_cell
     return found
 
 
@@ -92,7 +120,9 @@ class _Budget:
 
 
 def _eject(pool: PoolCells, settings: ScoringSettings, found: Found, now_s: float) -> None:
-    watched = [track for track in pool.cells if not track.ejection.quiet]
+    watched = [track for _, track in sorted(pool.watched.items()) if not track.ejection.quiet]
+    if len(watched) < len(pool.watched):
+        pool.watched = {track.cell_id: track for track in watched}
     if not watched:
         pool.cut_off = False
         return
@@ -111,7 +141,7 @@ def _eject(pool: PoolCells, settings: ScoringSettings, found: Found, now_s: floa
             found.events.append(Event(at_s=now_s, name=name, cell_id=track.cell_id, detail=track.ejection.reason))
             if not out:  # stays out for this tick: its ramp begins with the next
                 track.ramp.begin(now_s, linear_s=settings.verdicts.ramp_s)
-                track.dirty = True
+                found.touched.append(track)
             found.by_cell[track.cell_id] = Overlay(1, drained=True, reason=f"ejected: {track.ejection.reason}")
         elif track.ejection.ejected_s is not None:
             found.by_cell[track.cell_id] = Overlay(1, drained=True, reason=f"ejected: {track.ejection.reason}")
@@ -134,9 +164,8 @@ def _alert(
 ) -> None:
     fresh = now_s - track.gpu_read_s <= settings.signals.stale_s
     symptoms = list(track.symptoms) if fresh else []
-    reading = track.window.newest
-    kv = reading.kv_fill_max_ratio if reading is not None else None
-    if kv is not None and settings.signals.kv_alert_ratio <= kv <= 1.0 and not _pool_is_full(pool, settings):
+    kv = track.kv_max
+    if kv is not None and kv >= settings.signals.kv_alert_ratio and not _pool_is_full(pool, settings):
         symptoms.append(Symptom("kv", f"KV cache {kv:.2f} full"))
     interval_s = track.view.telemetry.gpu_interval_s
     promised = interval_s is None or interval_s <= settings.alerts.interval_max_s
@@ -145,7 +174,7 @@ def _alert(
     alert = track.alerts.alert
     if change == "cleared" and was is not None:
         track.ramp.begin(now_s)
-        track.dirty = True
+        found.touched.append(track)
         found.events.append(Event(at_s=now_s, name=f"alert.{was.cause}.cleared", cell_id=track.cell_id, detail=""))
         alert = was  # stays in force for this tick: the ramp begins with the next
     if change == "raised" and alert is not None:
@@ -159,9 +188,5 @@ def _alert(
 
 
 def _pool_is_full(pool: PoolCells, settings: ScoringSettings) -> bool:
-    fills = sorted(
-        track.window.newest.kv_fill_ratio
-        for track in pool.cells
-        if track.window.newest is not None and track.window.newest.kv_fill_ratio is not None
-    )
-    return not fills or fills[len(fills) // 2] >= settings.alerts.kv_pool_median
+    middle = median(track.kv for track in pool.cells if track.kv is not None)
+    return middle is None or middle >= settings.alerts.kv_pool_median

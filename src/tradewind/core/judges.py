@@ -1,6 +1,5 @@
 """All verdict machines of one gateway: one per model name and kind of error."""
 
-from collections.abc import Iterable
 from random import Random
 
 from tradewind.core.outcomes import Kind
@@ -20,7 +19,7 @@ class Judges:
         self._settings = settings
         self._judges: dict[tuple[str, Kind], Judge] = {}
         self._cells: dict[str, tuple[str, ...]] = {}  # model -> READY cells that serve it
-        self._first_model: dict[str, str] = {}
+        self._ready: list[CellTrack] = []
         self._holds: dict[str, Hold] | None = None
 
     @property
@@ -28,24 +27,28 @@ class Judges:
         """An experiment waits for its next probe."""
         return any(judge.experiment is not None and judge.experiment.asked is None for judge in self._judges.values())
 
-    def set_cells(self, ready: Iterable[CellTrack]) -> None:
-        """The READY cells, by the models they serve."""
-        cells: dict[str, list[str]] = {}
-        self._first_model = {}
-        for track in ready:
-            models = track.view.cell.capabilities.models
-            self._first_model[track.cell_id] = models[0] if models else ""
-            for model in models or ("",):
-                cells.setdefault(model, []).append(track.cell_id)
-        self._cells = {model: tuple(members) for model, members in cells.items()}
+    def set_cells(self, ready: list[CellTrack]) -> None:
+        """The READY cells; sorted by model only when somebody asks."""
+        self._ready = ready
+        self._cells.clear()
 
-    def on_outcome(self, cell_id: str, kind: Kind, outcome: Outcome, now_s: float) -> bool:
+    def _cells_of(self, model: str) -> tuple[str, ...]:
+        cells = self._cells.get(model)
+        if cells is None:
+            cells = tuple(
+                track.cell_id
+                for track in self._ready
+                if model in track.view.cell.capabilities.models or not track.view.cell.capabilities.models
+            )
+            if len(self._cells) < MAX_MODELS:
+                self._cells[model] = cells
+        return cells
+
+    def on_outcome(self, track: CellTrack, kind: Kind, outcome: Outcome, now_s: float) -> bool:
         """Counts one client request; True when a verdict changed."""
-        model = outcome.model
-        if model is None or cell_id not in self._cells.get(model, ()):
-            model = self._first_model.get(cell_id)
-        if model is None:
-            return False
+        models = track.view.cell.capabilities.models
+        model = outcome.model if outcome.model is not None and outcome.model in models else (*models, "")[0]
+        cell_id = track.cell_id
         broke = kind in (Kind.FAILURE, Kind.UNREACHED)
         size = outcome.request_bytes
         changed = self._on(model, Kind.FAILURE, cell_id, size, error=broke, now_s=now_s)
@@ -60,7 +63,7 @@ class Judges:
                 return False
             judge = Judge(model, kind, self._settings.verdicts, probes=self._settings.probes)
             self._judges[model, kind] = judge
-        changed = judge.on_outcome(cell_id, size, error=error, cells=self._cells.get(model, ()), now_s=now_s)
+        changed = judge.on_outcome(cell_id, size, error=error, cells=self._cells_of(model), now_s=now_s)
         return self._noted(changed)
 
     def on_probe(self, cell_id: str, order: ProbeOrder, status: int, now_s: float) -> bool:
@@ -76,14 +79,14 @@ class Judges:
         """Moves every case on; True when a verdict changed."""
         changed = False
         for (model, _), judge in self._judges.items():
-            changed |= judge.tick(self._cells.get(model, ()), now_s)
+            changed |= judge.tick(self._cells_of(model), now_s)
         return self._noted(changed)
 
     def orders(self, rng: Random, now_s: float) -> list[ProbeOrder]:
         """All probes to send now."""
         orders: list[ProbeOrder] = []
         for (model, _), judge in self._judges.items():
-            orders += judge.orders(self._cells.get(model, ()), rng, now_s)
+            orders += judge.orders(self._cells_of(model), rng, now_s)
         return orders
 
     def holds(self) -> dict[str, Hold]:
@@ -98,7 +101,7 @@ class Judges:
                         self._holds[cell_id] = hold
         return self._holds
 
-    def forget(self, cell_id: str, now_s: float) -> None:
+    def forget(self, cell_id: str) -> None:
         """A new engine, or a cell that has left."""
         for judge in self._judges.values():
             self._noted(judge.forget(cell_id))

@@ -1,8 +1,9 @@
 """Which cells belong together, and the pools of a gateway with the weights of a decision."""
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
-from tradewind.model.cell import CellState
+from tradewind.model.cell import Cell, CellState
 from tradewind.model.routing import Endpoint, PoolRouting, Routing, WeightDecision
 from tradewind.model.view import CellView, GridView
 
@@ -27,35 +28,57 @@ def pool_keys(model_sets: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], st
     return {models: root(models[0]) if models else "" for models in distinct}
 
 
+class Router:
+    """Builds the pools of one gateway; keeps endpoints that have not changed, so that a large grid is cheap to repeat."""
+
+    def __init__(self, reach: Mapping[str, str], known_models: Iterable[str] = ()) -> None:
+        self._reach = reach  # cell id -> address by which this gateway reaches it, where it differs from the agent's
+        self._known_models = tuple(known_models)  # exist as pools even while nobody serves them
+        self._endpoints: dict[str, Endpoint] = {}
+
+    def build(self, decision: WeightDecision, view: GridView | tuple[CellView, ...]) -> Routing:
+        """READY cells by model; drained ones are left out while the pool keeps another cell.
+
+        A READY cell without a row (it came after the decision) gets the lowest weight until the next one.
+        """
+        cells = view.cells if isinstance(view, GridView) else view
+        rows = {row.cell_id: row for row in decision.rows}
+        kept: dict[str, list[Endpoint]] = {model: [] for model in self._known_models}
+        drained: dict[str, list[Endpoint]] = {}
+        endpoints: dict[str, Endpoint] = {}
+        for cell_view in cells:
+            cell = cell_view.cell
+            models = cell.capabilities.models
+            for model in models:
+                if model not in kept:
+                    kept[model] = []
+            if cell_view.state is CellState.READY:
+                row = rows.get(cell.cell_id)
+                endpoint = self._endpoint(cell, 1 if row is None else row.weight)
+                endpoints[cell.cell_id] = endpoint
+                out = row is not None and row.drained
+                for model in models:
+                    (drained.setdefault(model, []) if out else kept[model]).append(endpoint)
+        self._endpoints = endpoints
+        return Routing(pools=tuple(_pool(model, kept[model] or drained.get(model, [])) for model in sorted(kept)))
+
+    def _endpoint(self, cell: Cell, weight: int) -> Endpoint:
+        address = self._reach.get(cell.cell_id, cell.address)
+        old = self._endpoints.get(cell.cell_id)
+        if old is not None and old.weight == weight and old.address == address and old.site == cell.site:
+            return old
+        return Endpoint(cell_id=cell.cell_id, site=cell.site, address=address, weight=weight)
+
+
+def _pool(model: str, endpoints: list[Endpoint]) -> PoolRouting:
+    return PoolRouting(model=model, endpoints=tuple(sorted(endpoints, key=attrgetter("cell_id"))))
+
+
 def routing(
     decision: WeightDecision,
     view: GridView | tuple[CellView, ...],
     reach: Mapping[str, str],
     known_models: Iterable[str] = (),
 ) -> Routing:
-    """The pools to push: READY cells by model, drained ones left out while the pool keeps another cell.
-
-    `reach`: cell id -> address by which this gateway reaches it, where it differs from the agent's. `known_models`
-    exist as pools even while nobody serves them. A READY cell without a row (it came after the decision) gets the
-    lowest weight until the next one.
-    """
-    cells = view.cells if isinstance(view, GridView) else view
-    weights = {row.cell_id: (row.weight, row.drained) for row in decision.rows}
-    kept: dict[str, list[Endpoint]] = {model: [] for model in known_models}
-    drained: dict[str, list[Endpoint]] = {}
-    for cell_view in cells:
-        for model in cell_view.cell.capabilities.models:
-            kept.setdefault(model, [])
-        if cell_view.state is not CellState.READY:
-            continue
-        cell = cell_view.cell
-        weight, out = weights.get(cell.cell_id, (1, False))
-        address = reach.get(cell.cell_id, cell.address)
-        endpoint = Endpoint(cell_id=cell.cell_id, site=cell.site, address=address, weight=weight)
-        for model in cell.capabilities.models:
-            (drained.setdefault(model, []) if out else kept[model]).append(endpoint)
-    pools = []
-    for model in sorted(kept):
-        endpoints = kept[model] or drained.get(model, [])
-        pools.append(PoolRouting(model=model, endpoints=tuple(sorted(endpoints, key=lambda point: point.cell_id))))
-    return Routing(pools=tuple(pools))
+    """One-off form of `Router`."""
+    return Router(reach, known_models).build(decision, view)

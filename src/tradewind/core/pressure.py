@@ -33,27 +33,16 @@ def named(signals: Signals) -> tuple[tuple[str, float | None], ...]:
 
 @dataclass(slots=True)
 class ClassMeans:
-    """Running means of each signal over the READY cells of one class; members come, change and go in O(1)."""
+    """Mean of each signal over the READY cells of one class that know it."""
 
     members: int = 0
-    sums: list[float] = field(default_factory=lambda: [0.0] * _COUNT)
-    counts: list[int] = field(default_factory=lambda: [0] * _COUNT)
+    means: Signals = UNKNOWN
 
-    def replace(self, old: Signals, new: Signals) -> None:
-        """A member's signals change; `UNKNOWN` stands for none."""
-        for index in range(_COUNT):
-            before, after = old[index], new[index]
-            if before is not None:
-                self.sums[index] -= before
-                self.counts[index] -= 1
-            if after is not None:
-                self.sums[index] += after
-                self.counts[index] += 1
-
-    def mean(self, index: int) -> float | None:
-        """Mean of one signal; None when no member knows it."""
-        count = self.counts[index]
-        return min(1.0, max(0.0, self.sums[index] / count)) if count else None
+    def update(self, members: Sequence[Signals]) -> None:
+        """Takes the signals of all members."""
+        self.members = len(members)
+        columns = ([value for value in column if value is not None] for column in zip(*members, strict=True))
+        self.means = tuple(sum(column) / len(column) if column else None for column in columns) or UNKNOWN
 
 
 @dataclass(slots=True)
@@ -75,16 +64,10 @@ class OwnMeans:
 
 def load_pressure(signals: Signals, means: ClassMeans, own: OwnMeans) -> float | None:
     """Weighted mean of the ten in 0..1, unknowns imputed; None when nothing at all is known."""
-    total = weight = 0.0
-    for index, share in enumerate(SIGNAL_WEIGHTS):
-        value = signals[index]
-        if value is None:
-            value = means.mean(index) if means.members > 1 else own.values[index]
-            if value is None:
-                continue
-        total += share * value
-        weight += share
-    return total / weight if weight else None
+    if None in signals:
+        gaps = means.means if means.members > 1 else own.values
+        signals = tuple(gap if value is None else value for value, gap in zip(signals, gaps, strict=True))
+    return weighted(signals, SIGNAL_WEIGHTS)
 
 
 def weighted(signals: Sequence[float | None], weights: Sequence[float]) -> float | None:

@@ -9,7 +9,7 @@ import math
 from random import Random
 
 from tradewind.core.membership import MembershipWatch
-from tradewind.core.numbers import ewma
+from tradewind.core.numbers import ewma, ratio
 from tradewind.core.outcomes import Kind, kind_of
 from tradewind.core.pressure import weighted
 from tradewind.core.projection import PushGate
@@ -123,5 +123,5 @@ class PublishedScorer:
         active = [value for value in (known["sm"], known["tensor"]) if value is not None]
         known["sm"] = sum(active) / len(active) if active else None
         gpu = track.gpu
-        known["vram"] = gpu.vram_ratio if gpu is not None and known["vram"] is not None else None
+        known["vram"] = ratio(gpu.vram_ratio) if gpu is not None and known["vram"] is not None else None
         return tuple(known[name] for name in _NAMES[: self._count])

@@ -1,30 +1,29 @@
 """The weights of `routing: weights`: pressure, speed and capacity to integers, with verdicts, alerts and ramps.
 
-Each tick: signals -> load pressure -> attraction -> weight relative to the pool's best. Over that lie, strongest first,
-what takes a cell out or holds it down: local ejection, verdicts, limits it stated itself, alerts, blindness.
+Each second: signals -> load pressure -> attraction -> weight relative to the pool's best. Over that lie, strongest
+first, what takes a cell out or holds it down: local ejection, limits it stated itself, verdicts, alerts, blindness.
+Ticks in between only act on what has happened, and cost little more than a walk over the cells.
 """
 
 import math
 from random import Random
 
 from tradewind.core.blind import blind_weight
-from tradewind.core.capability import LongestPrompt
+from tradewind.core.fleet import Fleet
 from tradewind.core.holds import Overlay, PoolCells, overlays
 from tradewind.core.judges import Judges
-from tradewind.core.numbers import clip, ewma, median
+from tradewind.core.numbers import ewma, median
 from tradewind.core.outcomes import Kind, kind_of
-from tradewind.core.pools import pool_keys
-from tradewind.core.pressure import UNKNOWN, ClassMeans, load_pressure, named
+from tradewind.core.pressure import load_pressure, named
 from tradewind.core.projection import PushGate, attraction, weight_of
 from tradewind.core.settings import ScoringSettings
-from tradewind.core.speed import class_medians, step_law
+from tradewind.core.speed import class_medians
 from tradewind.core.track import CellTrack
-from tradewind.model.cell import CellState
 from tradewind.model.outcome import Outcome
 from tradewind.model.routing import Event, ProbeOrder, WeightDecision, WeightRow
 from tradewind.model.view import CellView, GridView, PathReading
 
-FULL_TICK_S = 0.9  # scores move once a second; ticks in between only act on what has happened
+FULL_TICK_S = 0.9  # a little under a second, so that a ticker with jitter does not skip one
 
 
 class WeightScorer:
@@ -32,15 +31,11 @@ class WeightScorer:
 
     def __init__(self, settings: ScoringSettings) -> None:
         self._settings = settings
-        self._prior = dict(settings.capacity_prior)
-        self._tracks: dict[str, CellTrack] = {}
-        self._pools: dict[str, PoolCells] = {}
-        self._means: dict[str, ClassMeans] = {}
         self._judges = Judges(settings)
+        self._fleet = Fleet(settings, self._judges)
         self._gate = PushGate(settings.projection)
+        self._touched: dict[str, CellTrack] = {}  # cells to score again before the next full tick
         self._events: list[Event] = []
-        self._seen_view = False
-        self._regroup = False
         self._urgent = False
         self._full_s = -math.inf
 
@@ -48,47 +43,41 @@ class WeightScorer:
 
     def observe_view(self, view: GridView | tuple[CellView, ...], now_s: float) -> bool:
         """Takes what is new in the view; a cell whose `CellView` is the same object costs nothing."""
-        cells = view.cells if isinstance(view, GridView) else view
-        urgent = False
-        for cell in cells:
-            track = self._tracks.get(cell.cell.cell_id)
-            if track is None:
-                urgent |= self._add(cell, now_s)
-            elif track.view is not cell:
-                urgent |= self._replace(track, cell, now_s)
-        if len(cells) != len(self._tracks):
-            urgent |= self._drop({cell.cell.cell_id for cell in cells})
-        self._seen_view = self._seen_view or bool(cells)
+        touched, urgent = self._fleet.take(view.cells if isinstance(view, GridView) else view, now_s)
+        for track in touched:
+            self._touched[track.cell_id] = track
         self._urgent |= urgent
         return urgent
 
     def observe_outcome(self, outcome: Outcome, now_s: float) -> bool:
         """Evidence for verdicts, back-pressure, ramps, blindness and reachability."""
         for cell_id in outcome.attempted_cells[:-1]:
-            attempted = self._tracks.get(cell_id)
+            attempted = self._fleet.tracks.get(cell_id)
             if attempted is not None and cell_id != outcome.cell_id:
                 attempted.ejection.on_retried(now_s)
-        track = self._tracks.get(outcome.cell_id or "")
+        track = self._fleet.tracks.get(outcome.cell_id or "")
         kind = kind_of(outcome)
         if track is None or kind is Kind.IGNORED:
             return False
         if kind is Kind.BACKPRESSURE:
             track.backpressure.on_refused(outcome.retry_after_s, self._settings.backpressure, now_s)
-            track.dirty = True
+            track.ejection.on_answered()
+            self._touched[track.cell_id] = track
             return True
         self._note(track, kind, outcome, now_s)
-        changed = self._judges.on_outcome(track.cell_id, kind, outcome, now_s)
+        changed = self._judges.on_outcome(track, kind, outcome, now_s)
         self._urgent |= changed
         return changed or kind is Kind.UNREACHED or self._judges.wants_probe
 
     def observe_path(self, reading: PathReading, now_s: float) -> bool:
         """RTT, jitter and reachability as this gateway measures them."""
-        track = self._tracks.get(reading.cell_id)
+        track = self._fleet.tracks.get(reading.cell_id)
         if track is None:
             return False
         track.path.update(reading, self._settings.signals, now_s)
         before = track.ejection.unreachable
-        track.ejection.on_path(reachable=reading.reachable, now_s=now_s)
+        track.ejection.on_path(reachable=reading.reachable)
+        self._fleet.watch(track)
         return track.ejection.unreachable != before
 
     def observe_probe(self, cell_id: str, order: ProbeOrder, status: int, now_s: float) -> bool:
@@ -100,6 +89,7 @@ class WeightScorer:
     def _note(self, track: CellTrack, kind: Kind, outcome: Outcome, now_s: float) -> None:
         if kind is Kind.UNREACHED:
             track.ejection.on_unreached(now_s)
+            self._fleet.watch(track)
         else:
             track.ejection.on_answered()
         if kind in (Kind.UNREACHED, Kind.FAILURE):
@@ -107,7 +97,7 @@ class WeightScorer:
         if kind is Kind.SERVED:
             track.ramp.on_served(now_s)
             track.evidence.on_served(outcome.ttft_s, now_s)
-            pool = self._pools.get(track.pool)
+            pool = self._fleet.pools.get(track.pool)
             if pool is not None:
                 pool.longest.on_request(
                     request_bytes=outcome.request_bytes,
@@ -116,133 +106,66 @@ class WeightScorer:
                     now_s=now_s,
                 )
 
-    # --- membership -----------------------------------------------------------------------------------------
-
-    def _add(self, cell: CellView, now_s: float) -> bool:
-        track = CellTrack(cell)
-        self._tracks[cell.cell.cell_id] = track
-        track.weight = self._settings.projection.best
-        if self._seen_view and track.ready:
-            track.ramp.begin(now_s)
-        self._regroup = True
-        track.take_telemetry(now_s, self._settings)
-        return track.ready
-
-    def _replace(self, track: CellTrack, cell: CellView, now_s: float) -> bool:
-        old, track.view = track.view, cell
-        capabilities, before = cell.cell.capabilities, old.cell.capabilities
-        if cell.incarnation != old.incarnation or capabilities.max_model_len != before.max_model_len:
-            self._forget(track, now_s)
-        moved = cell.state is not old.state
-        if moved and cell.state is CellState.READY and old.state in (CellState.LOADING, CellState.FAULTED):
-            track.ramp.begin(now_s)
-            self._forget(track, now_s)
-        if moved or capabilities != before:
-            self._regroup = True
-        restarts = track.window.restarts
-        track.take_telemetry(now_s, self._settings)
-        if track.window.restarts != restarts:
-            self._forget(track, now_s)
-        if cell.silent != old.silent:
-            track.dirty = True
-        alarming = bool(track.symptoms) and track.alerts.alert is None
-        return moved or alarming or cell.cell.address != old.cell.address
-
-    def _forget(self, track: CellTrack, now_s: float) -> None:
-        """A new engine: what the old one did is no evidence."""
-        self._judges.forget(track.cell_id, now_s)
-        track.ejection.forget()
-
-    def _drop(self, present: set[str]) -> bool:
-        gone = [cell_id for cell_id in self._tracks if cell_id not in present]
-        for cell_id in gone:
-            track = self._tracks.pop(cell_id)
-            self._judges.forget(cell_id, 0.0)
-            self._regroup |= track.ready
-        return bool(gone)
-
-    def _group(self) -> None:
-        """Sorts the READY cells into pools and classes; class means start over from what their members know."""
-        ready = sorted((track for track in self._tracks.values() if track.ready), key=lambda track: track.cell_id)
-        keys = pool_keys(track.view.cell.capabilities.models for track in ready)
-        longest = {key: pool.longest for key, pool in self._pools.items()}
-        self._pools, self._means = {}, {}
-        for track in ready:
-            capabilities = track.view.cell.capabilities
-            track.pool = keys[capabilities.models]
-            track.speed_class = f"{track.pool}|{capabilities.hardware or ''}"
-            track.law = step_law(capabilities.hardware)
-            prior = self._prior.get(track.cell_id) or 1.0
-            track.capacity = clip(prior, self._settings.projection.capacity_min, self._settings.projection.capacity_max)
-            if track.pool not in self._pools:
-                kept = longest.get(track.pool) or LongestPrompt(self._settings.capability)
-                self._pools[track.pool] = PoolCells(longest=kept)
-            self._pools[track.pool].cells.append(track)
-            means = self._means.setdefault(track.speed_class, ClassMeans())
-            means.members += 1
-            means.replace(UNKNOWN, track.counted)
-        self._judges.set_cells(ready)
-        self._regroup = False
-        self._urgent = True
-
     # --- the tick -------------------------------------------------------------------------------------------
 
     def tick(self, now_s: float, rng: Random) -> WeightDecision:
         """Weights, events and probes of now."""
-        if self._regroup:
-            self._group()
+        self._urgent |= self._fleet.settle()
         self._urgent |= self._judges.tick(now_s)
         self._take_judgements(now_s)
         full = now_s - self._full_s >= FULL_TICK_S
-        dt_s = now_s - self._full_s if full else 0.0
-        self._refresh(now_s, full=full)
-        self._score(now_s, dt_s=dt_s, full=full)
         if full:
-            self._full_s = now_s
-        rows: list[WeightRow] = []
-        for _, pool in sorted(self._pools.items()):
-            rows += self._project(pool, now_s, full=full)
-        rows.sort(key=lambda row: row.cell_id)
+            self._score_all(now_s)
+        else:
+            self._score_touched(now_s)
+        pools = [pool for _, pool in sorted(self._fleet.pools.items())]
+        rows = [row for pool in pools for row in self._project(pool, now_s, full=full)]
+        if len(pools) > 1:
+            rows.sort(key=lambda row: row.cell_id)
         weights = {row.cell_id: row.weight for row in rows if not row.drained}
         push = self._gate.decide(weights, now_s, urgent=self._urgent)
         self._urgent = False
         events, self._events = tuple(self._events), []
         return WeightDecision(rows=tuple(rows), push=push, events=events, probes=tuple(self._judges.orders(rng, now_s)))
 
-    def _refresh(self, now_s: float, *, full: bool) -> None:
-        """Signals of the cells that have news (all of them once a second), kept in step with the class means."""
-        for pool in self._pools.values():
-            for track in pool.cells:
-                if full or track.dirty:
-                    track.refresh(now_s, self._settings)
-                    if track.signals != track.counted:
-                        self._means[track.speed_class].replace(track.counted, track.signals)
-                        track.counted = track.signals
-                    track.moved = True
+    def _score_all(self, now_s: float) -> None:
+        settings, fleet = self._settings, self._fleet
+        tracks = [track for pool in fleet.pools.values() for track in pool.cells]
+        for track in tracks:
+            track.refresh(now_s, settings)
+        fleet.update_means(now_s)
+        medians = class_medians((track.speed_class, track.work.rate) for track in tracks)
+        dt_s = min(10.0, now_s - self._full_s)
+        for track in tracks:
+            self._press(track, dt_s)
+            work = track.work.update(medians.get(track.speed_class), settings.speed, dt_s)
+            track.speed = min(work, track.clock.value(settings.speed, now_s))
+            self._attract(track, now_s)
+        self._full_s = now_s
+        self._touched.clear()
 
-    def _score(self, now_s: float, *, dt_s: float, full: bool) -> None:
-        settings = self._settings
-        medians: dict[str, float] = {}
-        if full:
-            medians = class_medians(
-                (track.speed_class, track.work.rate) for pool in self._pools.values() for track in pool.cells
-            )
-        half_life_s = settings.signals.pressure_half_life_s
-        for pool in self._pools.values():
-            for track in pool.cells:
-                if full or track.pressure is None:
-                    load = load_pressure(track.signals, self._means[track.speed_class], track.own_means)
-                    if load is not None:
-                        track.pressure = ewma(track.pressure, load, dt_s=dt_s, half_life_s=half_life_s)
-                    work = track.work.update(medians.get(track.speed_class), settings.speed, min(dt_s, 10.0))
-                    track.speed = min(work, track.clock.value(settings.speed, now_s))
-                if full or track.moved:
-                    self._attract(track, now_s)
-                    track.moved = False
+    def _score_touched(self, now_s: float) -> None:
+        for track in self._touched.values():
+            if track.ready and track.pool in self._fleet.pools:
+                track.refresh(now_s, self._settings)
+                if track.pressure is None:
+                    self._press(track, 0.0)
+                self._attract(track, now_s)
+                track.row = None
+                self._fleet.pools[track.pool].rows.clear()
+        self._touched.clear()
+
+    def _press(self, track: CellTrack, dt_s: float) -> None:
+        load = load_pressure(track.signals, self._fleet.means[track.speed_class], track.own_means)
+        if load is not None:
+            half_life_s = self._settings.signals.pressure_half_life_s
+            track.pressure = ewma(track.pressure, load, dt_s=dt_s, half_life_s=half_life_s)
 
     def _attract(self, track: CellTrack, now_s: float) -> None:
         settings = self._settings
-        track.ramp_value = track.ramp.value(now_s, settings.slow_start, reuse_ratio=track.reuse_ratio())
+        track.ramp_value = 1.0
+        if track.ramp.started_s is not None:
+            track.ramp_value = track.ramp.value(now_s, settings.slow_start, reuse_ratio=track.reuse_ratio())
         track.backpressure_value = track.backpressure.current(settings.backpressure, now_s)
         track.attraction = attraction(
             pressure=track.pressure or 0.0,
@@ -256,37 +179,52 @@ class WeightScorer:
 
     def _project(self, pool: PoolCells, now_s: float, *, full: bool) -> list[WeightRow]:
         """Weights of one pool, then everything that overrides them."""
+        held_before = pool.by_cell
         found = overlays(pool, self._judges.holds(), self._settings, now_s, full=full)
         self._events += found.events
         self._urgent |= found.changed
-        blind = [track for track in pool.cells if track.is_blind]
-        observer_blind = len(blind) > self._settings.blind.observer_share * len(pool.cells)
-        best = max((track.attraction for track in pool.cells if not track.is_blind), default=0.0)
-        seeing: list[int] = []
+        for track in found.touched:
+            self._touched[track.cell_id] = track
+        if not full and pool.rows and found.by_cell == held_before:
+            return pool.rows
+        if full or not pool.rows:
+            self._weigh(pool, now_s, full=full)
+        by_cell = found.by_cell
         for track in pool.cells:
-            is_blind = track.is_blind
-            if track.blind.update(blind=is_blind, weight=track.weight, now_s=now_s):
-                self._event(now_s, "cell.blind" if is_blind else "cell.seen", track)
-            if not is_blind and not observer_blind:
-                track.weight = weight_of(track.attraction, best, self._settings.projection)
-                seeing.append(track.weight)
-        if blind and not observer_blind:
-            self._weigh_blind(pool, blind, seeing, now_s)
-        if observer_blind != pool.observer_blind:
-            pool.observer_blind = observer_blind
-            name = "observer.blind" if observer_blind else "observer.seeing"
-            detail = (
-                f"{len(blind)} of {len(pool.cells)} cells without telemetry: weights kept" if observer_blind else ""
-            )
-            self._events.append(Event(at_s=now_s, name=name, cell_id=None, detail=detail))
-        return [self._row(track, found.by_cell.get(track.cell_id), full=full) for track in pool.cells]
+            overlay = by_cell.get(track.cell_id)
+            if track.row is None or overlay is not None or track.cell_id in held_before:
+                track.row = self._row(track, overlay)
+        pool.rows = [track.row for track in pool.cells if track.row is not None]
+        return pool.rows
 
-    def _weigh_blind(self, pool: PoolCells, blind: list[CellTrack], seeing: list[int], now_s: float) -> None:
+    def _weigh(self, pool: PoolCells, now_s: float, *, full: bool) -> None:
+        """Weights from attractions; when the best has not moved, only those of cells that were touched."""
+        best = max((track.attraction for track in pool.cells if not track.is_blind), default=0.0)
+        every, pool.best = full or best != pool.best, best
+        blind = [track for track in pool.cells if track.is_blind]
+        kept = len(blind) > self._settings.blind.observer_share * len(pool.cells)
+        for track in pool.cells:
+            if track.is_blind is (track.blind.since_s is None):
+                track.blind.update(blind=track.is_blind, weight=track.weight, now_s=now_s)
+                name = "cell.blind" if track.is_blind else "cell.seen"
+                self._events.append(Event(at_s=now_s, name=name, cell_id=track.cell_id, detail=track.view.reason))
+            if every:
+                track.row = None
+            if track.row is None and not track.is_blind and not kept:
+                track.weight = weight_of(track.attraction, best, self._settings.projection)
+        if blind and not kept:
+            self._weigh_blind(pool, blind, now_s)
+        if kept != pool.observer_blind:
+            pool.observer_blind = kept
+            detail = f"{len(blind)} of {len(pool.cells)} cells without telemetry"
+            name = "observer.blind" if kept else "observer.seeing"
+            self._events.append(Event(at_s=now_s, name=name, cell_id=None, detail=detail))
+
+    def _weigh_blind(self, pool: PoolCells, blind: list[CellTrack], now_s: float) -> None:
         span_s = self._settings.blind.proof_s
-        ttfts = [
-            ttft_s for track in pool.cells if not track.is_blind for ttft_s in track.evidence.recent(span_s, now_s)
-        ]
-        middle, pool_ttft_s = median(seeing), median(ttfts)
+        peers = [track for track in pool.cells if not track.is_blind]
+        pool_ttft_s = median(ttft_s for track in peers for ttft_s in track.evidence.recent(span_s, now_s))
+        middle = median(track.weight for track in peers)
         for track in blind:
             track.weight = blind_weight(
                 track.blind,
@@ -297,18 +235,14 @@ class WeightScorer:
                 settings=self._settings.blind,
                 now_s=now_s,
             )
+            track.row = None
 
-    def _row(self, track: CellTrack, overlay: Overlay | None, *, full: bool) -> WeightRow:
-        weight = track.weight
-        drained, reason = False, ""
+    @staticmethod
+    def _row(track: CellTrack, overlay: Overlay | None) -> WeightRow:
+        weight, drained, reason = track.weight, False, ""
         if overlay is not None:
-            weight = min(weight, overlay.cap)
-            drained, reason = overlay.drained, overlay.reason
-        old = track.row
-        same = old is not None and old.weight == weight and old.drained == drained and old.reason == reason
-        if old is not None and same and not full:
-            return old
-        track.row = WeightRow(
+            weight, drained, reason = min(weight, overlay.cap), overlay.drained, overlay.reason
+        return WeightRow(
             cell_id=track.cell_id,
             weight=weight,
             pressure=track.pressure,
@@ -322,15 +256,11 @@ class WeightScorer:
             signals=named(track.signals),
             flags=track.flags,
         )
-        return track.row
 
     def _take_judgements(self, now_s: float) -> None:
         for event in self._judges.take_events():
             self._events.append(event)
-            track = self._tracks.get(event.cell_id or "")
+            track = self._fleet.tracks.get(event.cell_id or "")
             if track is not None and event.name.endswith(".cleared"):
                 track.ramp.begin(now_s, linear_s=self._settings.verdicts.ramp_s)
-                track.dirty = True
-
-    def _event(self, now_s: float, name: str, track: CellTrack) -> None:
-        self._events.append(Event(at_s=now_s, name=name, cell_id=track.cell_id, detail=track.view.reason))
+                self._touched[track.cell_id] = track

@@ -4,7 +4,7 @@ from random import Random
 from typing import Protocol
 
 from tradewind.core.baseline import BaselineScorer
-from tradewind.core.pools import routing
+from tradewind.core.pools import Router, routing
 from tradewind.core.published import PublishedScorer
 from tradewind.core.recipe import WeightScorer
 from tradewind.core.settings import ScoringSettings
@@ -15,6 +15,7 @@ from tradewind.model.view import CellView, GridView, PathReading
 __all__ = [
     "BaselineScorer",
     "PublishedScorer",
+    "Router",
     "Scorer",
     "ScoringSettings",
     "WeightScorer",

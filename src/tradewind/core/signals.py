@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from tradewind.core.numbers import clip, known, ratio
 from tradewind.core.settings import SignalSettings
-from tradewind.core.windows import EngineWindow, histogram_delta, quantile
-from tradewind.model.telemetry import GpuReading
+from tradewind.core.windows import EngineWindow, ttft_quantile
+from tradewind.model.telemetry import EngineReading, GpuReading
 from tradewind.model.view import PathReading
 
 
@@ -43,32 +43,29 @@ SIGNAL_NAMES = (*EngineSignals._fields, *GpuSignals._fields, *PathSignals._field
 class TtftTrack:
     """P95 TTFT as a share of the SLO; fades while nobody asks, since no news is not a queue."""
 
-    value: float | None = None
+    sample: float | None = None
     sampled_s: float = -math.inf
     at_least: bool = False  # the quantile lies above the engine's highest bucket bound
 
-    def update(self, window: EngineWindow, settings: SignalSettings, now_s: float) -> float | None:
-        """The signal at `now_s`, 0..1; None before the first sample."""
+    def take(self, window: EngineWindow, settings: SignalSettings) -> None:
+        """Reads the newest window; without observations the last sample stays and ages."""
         span = window.since(settings.ttft_window_s)
-        found = quantile(histogram_delta(span[1].ttft_s, span[2].ttft_s), 0.95) if span else None
-        if found is not None:
-            self.value = clip(found.value / settings.slo_ttft_s, 0.0, 1.0)
-            self.at_least, self.sampled_s = found.at_least, now_s
-            return self.value
-        if self.value is None:
-            return None
-        return self.value * math.exp(-(now_s - self.sampled_s) / settings.ttft_decay_s)
+        found = ttft_quantile(span[1].ttft_s, span[2].ttft_s, 0.95) if span else None
+        if found is not None and math.isfinite(found.value):
+            self.sample = clip(found.value / settings.slo_ttft_s, 0.0, 1.0)
+            self.at_least, self.sampled_s = found.at_least, window.newest_s
+
+    def value(self, window: EngineWindow, settings: SignalSettings, now_s: float) -> float | None:
+        """The signal at `now_s`, 0..1; None before the first sample."""
+        if self.sample is None or self.sampled_s == window.newest_s:
+            return self.sample
+        return self.sample * math.exp(-max(0.0, now_s - self.sampled_s) / settings.ttft_decay_s)
 
 
-def engine_signals(window: EngineWindow, ttft: TtftTrack, settings: SignalSettings, now_s: float) -> EngineSignals:
-    """Queue, TTFT and KV fill of the newest page; the caller has checked its age."""
-    reading = window.newest
-    if reading is None:
-        return EngineSignals()
+def queue_signal(reading: EngineReading, settings: SignalSettings) -> float | None:
+    """Waiting requests against a full queue."""
     queue = known(reading.queue_requests)
-    if queue is not None:
-        queue = min(1.0, queue / settings.queue_full_requests) if queue >= 0 else None
-    return EngineSignals(queue, ttft.update(window, settings, now_s), ratio(known(reading.kv_fill_ratio)))
+    return None if queue is None or queue < 0 else min(1.0, queue / settings.queue_full_requests)
 
 
 def gpu_signals(gpu: GpuReading, settings: SignalSettings) -> GpuSignals:

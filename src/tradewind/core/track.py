@@ -7,8 +7,8 @@ from tradewind.core.alerts import AlertTrack, Symptom
 from tradewind.core.backpressure import Backpressure
 from tradewind.core.blind import BlindTrack, OwnEvidence
 from tradewind.core.ejection import EjectionTrack
-from tradewind.core.numbers import known
-from tradewind.core.pressure import UNKNOWN, OwnMeans, Signals, join
+from tradewind.core.numbers import known, ratio
+from tradewind.core.pressure import UNKNOWN, OwnMeans, Signals
 from tradewind.core.settings import ScoringSettings
 from tradewind.core.signals import (
     EngineSignals,
@@ -16,18 +16,19 @@ from tradewind.core.signals import (
     GpuSignals,
     PathTrack,
     TtftTrack,
-    engine_signals,
     gpu_signals,
+    queue_signal,
 )
 from tradewind.core.slowstart import SlowStart
 from tradewind.core.speed import ClockSpeed, StepLaw, WorkSpeed, step_law, work_rate
 from tradewind.core.windows import EngineWindow, counter_delta
 from tradewind.model.cell import CellState
 from tradewind.model.routing import WeightRow
-from tradewind.model.telemetry import GpuReading
+from tradewind.model.telemetry import EngineReading, GpuReading
 from tradewind.model.view import CellView
 
-PATH_AT = len(EngineSignals._fields) + len(GpuSignals._fields)  # the signals before this come from telemetry
+_NO_ENGINE = EngineSignals()
+_NO_GPU = GpuSignals()
 
 
 def _window() -> EngineWindow:
@@ -39,6 +40,7 @@ class CellTrack:
     """One cell as a gateway follows it. Mutable, owned by one scorer."""
 
     view: CellView
+    cell_id: str = field(init=False)
     pool: str = ""  # cells that share models, directly or through others, share this key
     speed_class: str = ""  # pool and hardware: only like is compared with like
     capacity: float = 1.0
@@ -61,7 +63,11 @@ class CellTrack:
     own_means: OwnMeans = field(default_factory=OwnMeans)
     # newest signals; None = unknown now
     signals: Signals = UNKNOWN
-    counted: Signals = UNKNOWN  # as they stand in the class means
+    queue: float | None = None
+    kv: float | None = None
+    kv_max: float | None = None
+    gpu_signals: GpuSignals = _NO_GPU
+    is_blind: bool = True  # no telemetry to score by: agent silent, or engine and GPU both unknown
     flags: tuple[str, ...] = ()
     # the score
     pressure: float | None = None
@@ -69,50 +75,47 @@ class CellTrack:
     attraction: float = 1.0
     ramp_value: float = 1.0
     backpressure_value: float = 1.0
-    moved: bool = True  # its attraction must be computed again
-    dirty: bool = True  # its own readings moved since it was last scored
     weight: int = 134
     row: WeightRow | None = None
 
-    @property
-    def cell_id(self) -> str:
-        """The cell's id."""
-        return self.view.cell.cell_id
+    def __post_init__(self) -> None:
+        self.cell_id = self.view.cell.cell_id
 
     @property
     def ready(self) -> bool:
         """Whether the cell takes traffic at all."""
         return self.view.state is CellState.READY
 
-    @property
-    def is_blind(self) -> bool:
-        """No telemetry to score by: the agent is silent, or engine and GPU are both unknown."""
-        return self.view.silent or all(signal is None for signal in self.signals[:PATH_AT])
-
     def take_telemetry(self, now_s: float, settings: ScoringSettings) -> None:
         """Files the readings of a newly arrived view; ages count back from `now_s`."""
         telemetry = self.view.telemetry
         if telemetry.engine is not None and telemetry.engine_age_s is not None:
-            read_s = now_s - max(0.0, telemetry.engine_age_s)
-            restarts = self.window.restarts
-            if self.window.add(read_s, telemetry.engine):
-                capacity = self.view.cell.capabilities.kv_capacity_tokens
-                self.work.rate = work_rate(self.window, self.law, capacity, settings.speed)
-                self.dirty = True
-            if self.window.restarts != restarts:
-                self.work.rate = None
+            self._take_engine(telemetry.engine, now_s - max(0.0, telemetry.engine_age_s), settings)
         if telemetry.gpu is not None and telemetry.gpu_age_s is not None:
             self._take_gpu(telemetry.gpu, now_s - max(0.0, telemetry.gpu_age_s), settings)
+
+    def _take_engine(self, reading: EngineReading, read_s: float, settings: ScoringSettings) -> None:
+        restarts = self.window.restarts
+        if not self.window.add(read_s, reading):
+            return
+        self.ttft.take(self.window, settings.signals)
+        self.queue = queue_signal(reading, settings.signals)
+        self.kv = ratio(known(reading.kv_fill_ratio))
+        self.kv_max = ratio(known(reading.kv_fill_max_ratio))
+        capacity = self.view.cell.capabilities.kv_capacity_tokens
+        restarted = self.window.restarts != restarts
+        self.work.rate = None if restarted else work_rate(self.window, self.law, capacity, settings.speed)
 
     def _take_gpu(self, gpu: GpuReading, read_s: float, settings: ScoringSettings) -> None:
         if gpu == self.gpu and read_s - self.gpu_read_s < 0.2:
             return
-        self.gpu, self.gpu_read_s, self.dirty = gpu, read_s, True
+        self.gpu, self.gpu_read_s = gpu, read_s
         interval_s = self.view.telemetry.gpu_interval_s
         engine = self.window.newest
         steps = engine.steps_total if engine is not None else None
         if self.frozen.update(gpu, steps=steps, interval_s=interval_s, settings=settings.signals, now_s=read_s):
             return
+        self.gpu_signals = gpu_signals(gpu, settings.signals)
         running = known(engine.running_requests) if engine is not None else None
         loaded = bool(running) or (running is None and (known(gpu.util_ratio) or 0.0) > 0.3)
         self.clock.update(gpu, loaded=loaded, interval_s=interval_s, settings=settings.speed, now_s=read_s)
@@ -145,22 +148,22 @@ class CellTrack:
         return None if not queries or hits is None else min(1.0, hits / queries)
 
     def refresh(self, now_s: float, settings: ScoringSettings) -> None:
-        """Recomputes the ten signals from the newest readings; older than `stale_s` is unknown."""
+        """Puts the ten signals of now together; a reading older than `stale_s` is unknown."""
         stale_s = settings.signals.stale_s
-        flags = set(self.view.telemetry.flags)
-        engine, gpu = EngineSignals(), GpuSignals()
+        flags = self.view.telemetry.flags
+        engine: EngineSignals = _NO_ENGINE
+        gpu: GpuSignals = _NO_GPU
         if now_s - self.window.newest_s <= stale_s:
-            engine = engine_signals(self.window, self.ttft, settings.signals, now_s)
+            engine = EngineSignals(self.queue, self.ttft.value(self.window, settings.signals, now_s), self.kv)
         else:
-            flags.add("engine_unknown")
+            flags = (*flags, "engine_unknown")
             self.work.rate = None
         if self.frozen.frozen:
-            flags.add("gpu_frozen")
+            flags = (*flags, "gpu_frozen")
         if self.gpu is not None and now_s - self.gpu_read_s <= stale_s and "gpu_frozen" not in flags:
-            gpu = gpu_signals(self.gpu, settings.signals)
-        if all(signal is None for signal in gpu):
-            flags.add("dcgm_fallback")
-        self.signals = join(engine, gpu, self.path.signals(settings.signals))
-        self.own_means.update(self.signals, span_s=settings.signals.own_mean_s, now_s=now_s)
-        self.flags = tuple(sorted(flags))
-        self.dirty = False
+            gpu = self.gpu_signals
+        if gpu == _NO_GPU:
+            flags = (*flags, "dcgm_fallback")
+        self.signals = (*engine, *gpu, *self.path.signals(settings.signals))
+        self.is_blind = self.view.silent or (engine == _NO_ENGINE and gpu == _NO_GPU)
+        self.flags = tuple(sorted(set(flags))) if flags else flags

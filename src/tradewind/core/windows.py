@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from operator import le, sub
 
 from tradewind.core.numbers import known
 from tradewind.model.telemetry import EngineReading, Histogram
@@ -94,18 +95,33 @@ def quantile(histogram: Histogram | None, q: float) -> Quantile | None:
     return Quantile(histogram.bounds[-1], at_least=True)
 
 
-_MONOTONE = ("generation_tokens_total", "steps_total", "prompt_tokens_total", "finished_total")
+def ttft_quantile(old: Histogram | None, new: Histogram | None, q: float) -> Quantile | None:
+    """The q-quantile of what was observed between two readings; None without observations."""
+    if old is None or new is None:
+        return None
+    if old.bounds == new.bounds and len(old.counts) == len(new.counts) == len(new.bounds) + 1:
+        total = new.counts[-1] - old.counts[-1]
+        growth = tuple(map(sub, new.counts, old.counts))
+        if total > 0 and all(map(le, growth, growth[1:])) and growth[0] >= 0:  # False for any NaN
+            return quantile(Histogram(bounds=new.bounds, counts=growth), q)
+    return quantile(histogram_delta(old, new), q)
+
+
+def _lower(old: float | None, new: float | None) -> bool:
+    return old is not None and new is not None and new < old
 
 
 def _fell(old: EngineReading, new: EngineReading) -> bool:
-    for name in _MONOTONE:
-        before, after = known(getattr(old, name)), known(getattr(new, name))
-        if before is not None and after is not None and after < before:
-            return True
-    old_ttft, new_ttft = old.ttft_s, new.ttft_s
-    return bool(
-        old_ttft and new_ttft and new_ttft.counts and old_ttft.counts and new_ttft.counts[-1] < old_ttft.counts[-1]
-    )
+    if (
+        _lower(old.generation_tokens_total, new.generation_tokens_total)
+        or _lower(old.steps_total, new.steps_total)
+        or _lower(old.prompt_tokens_total, new.prompt_tokens_total)
+        or _lower(old.finished_total, new.finished_total)
+    ):
+        return True
+    if old.ttft_s is None or new.ttft_s is None or not old.ttft_s.counts or not new.ttft_s.counts:
+        return False
+    return new.ttft_s.counts[-1] < old.ttft_s.counts[-1]
 
 
 def _zeroed(reading: EngineReading) -> EngineReading:
