@@ -41,9 +41,7 @@ def agent(
     """Run one agent: it watches the engines of its cells and reports them to every control."""
     with explained(as_json=as_json):
         if dry_run:
-            from tradewind.agent.dry_run import dry_run as look
-
-            raise typer.Exit(look(dry_run, dcgm_url=dcgm, as_json=as_json))
+            raise typer.Exit(_look(dry_run, dcgm, as_json=as_json))
         from tradewind.agent.main import run
         from tradewind.lab.locate import settled
         from tradewind.runtime.log import setup_logging
@@ -53,6 +51,22 @@ def agent(
         grid, _path = settled(file)
         chosen = pick_id([item.id for item in grid.agents], agent_id, noun="agent", say=_usage)
         raise typer.Exit(run(grid, chosen))
+
+
+def _look(url: str, dcgm: str, *, as_json: bool) -> int:
+    from tradewind.agent.dry_run import dry_run
+
+    try:
+        report = dry_run(url, dcgm_url=dcgm)
+    except ValueError as error:
+        _usage(str(error))
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        from rich.console import Console
+
+        Console().print(report.as_table())
+    return 0 if report.reachable else 1
 
 
 def gateway(
@@ -100,9 +114,10 @@ def relay(
 ) -> None:
     """Put WAN delay, jitter and bandwidth in front of a real engine's port."""
     with explained():
-        from tradewind.emulator.relay import run
+        from tradewind.emulator.relay import run_relay
+        from tradewind.emulator.wan import Wan
 
-        raise typer.Exit(run(listen, to, rtt_ms=rtt_ms, jitter_ms=jitter_ms, mbit_per_s=mbit_per_s))
+        run_relay(listen, to, Wan(rtt_s=rtt_ms / 1e3, jitter_s=jitter_ms / 1e3, bytes_per_s=mbit_per_s * 1e6 / 8))
 
 
 def dashboard(file: FileOption = DEFAULT_FILE) -> None:

@@ -91,13 +91,14 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float | None  # None without long prompts
 
 
-def leak(records: Iterable[Record], *, longer_than: int, skip_first: int = 0) -> Leak:
+def leak(records: Iterable[Record], *, longer_than: int, skip_first: int = 0, with_output: bool = False) -> Leak:
     """Refusals with 400 among prompts of more than `longer_than` tokens, the first `skip_first` of them left out.
 
-    It holds where some cell could have served every one of them.
+    `with_output` counts the wanted output too, as an engine does. It holds where some cell could have served each.
     """
     in_order = sorted(records, key=lambda record: record.intended_s)
-    long = [record for record in in_order if record.prompt_tokens > longer_than][skip_first:]
+    sized = [(record.prompt_tokens + with_output * record.output_tokens, record) for record in in_order]
+    long = [record for tokens, record in sized if tokens > longer_than][skip_first:]
     leaked = sum(1 for record in long if record.status == HTTP_BAD_REQUEST)
     return Leak(long_prompts=len(long), leaked=leaked, ratio=leaked / len(long) if long else None)
 

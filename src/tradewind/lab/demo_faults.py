@@ -1,0 +1,95 @@
+"""What goes wrong in the demo, and when; every time is a share of the run's length."""
+
+from collections.abc import Sequence
+
+from tradewind.lab.faults import (
+    PlannedFault,
+    Seen,
+    by_event,
+    earliest,
+    emulator_fault,
+    flagged,
+    out_of_pool,
+    share_fell,
+)
+from tradewind.lab.grid import LiveGrid
+from tradewind.lab.observe import Observer
+
+HOT, SMALL, KILLED, DARK_SITE = "east-1", "west-1", "south-1", "west"
+SMALL_TOKENS = 1_024
+
+
+def demo_faults(duration_s: float, *, dark_cells: Sequence[str]) -> list[PlannedFault]:
+    """The five faults of the demo, spread over `duration_s`. `dark_cells`: the cells of DARK_SITE."""
+
+    def span(begin: float, end: float) -> tuple[float, float]:
+        return begin * duration_s, end * duration_s
+
+    hot, small = span(0.13, 0.42), span(0.27, 0.52)
+    kill, dark, control = span(0.56, 0.72), span(0.66, 0.82), span(0.76, 0.87)
+    return [
+        emulator_fault(
+            "thermal",
+            name="cell throttles (cooling failure)",
+            cell=HOT,
+            at_s=hot[0],
+            until_s=hot[1],
+            seen=earliest(by_event(HOT, "alert."), share_fell(HOT, to_ratio=0.8)),
+            within_s=10.0,
+            scored=True,
+        ),
+        emulator_fault(
+            "max_model_len",
+            name="max_model_len falls to 1,024 (not advertised)",
+            cell=SMALL,
+            params={"tokens": SMALL_TOKENS, "advertise": False},
+            at_s=small[0],
+            until_s=small[1],
+            seen=earliest(by_event(SMALL, "verdict."), out_of_pool(SMALL)),
+            within_s=20.0,
+            scored=True,
+        ),
+        emulator_fault(
+            "kill",
+            name="engine killed (SIGKILL)",
+            cell=KILLED,
+            at_s=kill[0],
+            until_s=kill[1],
+            seen=earliest(by_event(KILLED, "cell.faulted", "cell.ejected"), out_of_pool(KILLED)),
+            within_s=0.5,
+        ),
+        emulator_fault(
+            "exporter_dead",
+            name="GPU exporter of a site dies",
+            site=DARK_SITE,
+            at_s=dark[0],
+            until_s=dark[1],
+            seen=flagged(dark_cells, "dcgm_fallback"),
+            within_s=1.0,
+        ),
+        _control_killed(*control),
+    ]
+
+
+def _control_killed(at_s: float, until_s: float) -> PlannedFault:
+    async def begin(grid: LiveGrid) -> None:
+        await grid.crash(grid.control)
+
+    async def end(grid: LiveGrid) -> None:
+        grid.forget(grid.control)
+        await grid.start(grid.control)
+
+    def seen(observer: Observer, after_s: float) -> Seen | None:
+        event = observer.first_event(after_s, lambda event: event.name == "control.lost")
+        return None if event is None else (event.at_s, event.name)
+
+    return PlannedFault(
+        name="control killed, comes back empty",
+        target="control",
+        at_s=at_s,
+        until_s=until_s,
+        begin=begin,
+        end=end,
+        seen=seen,
+        within_s=6.0,
+    )
