@@ -4,28 +4,22 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from google.protobuf.message import DecodeError
-
-from tradewind.config.check import ID
 from tradewind.control.beats import NO_TELEMETRY, Heard, PeerError, Refused, read_beat
 from tradewind.control.events import EventRing
 from tradewind.control.feed import Batch, Feed
+from tradewind.control.gateways import GatewayReports, GatewayStatus
+from tradewind.control.messages import ViewWriter, cell_view
 from tradewind.control.saver import Saver
 from tradewind.control.store import Drain, Saved
-from tradewind.core.lifecycle import CONFLICT_REPEAT_S, Life, is_silent
+from tradewind.core.lifecycle import CONFLICT_REPEAT_S, Life
 from tradewind.core.registry import Registry
 from tradewind.model.cell import CellState
 from tradewind.model.heartbeat import Heartbeat
 from tradewind.model.routing import Event
 from tradewind.model.telemetry import Telemetry
-from tradewind.model.view import CellView, GatewayReport
-from tradewind.wire.convert import cell_view_to_pb, report_from_pb
-from tradewind.wire.pb import tradewind_pb2 as pb
+from tradewind.model.view import CellView
 
-MAX_GATEWAY_REPORTS = 64
-GATEWAY_FORGOTTEN_S = 60.0  # a gateway that is not connected and has said nothing for so long leaves the status
 GRACE_S = 2.0  # a control with a saved state publishes after this long even if some known cell was not heard
-SHARED_S = 0.02  # how long a serialised cell may be reused for other gateways
 
 COUNTERS = (
     "heartbeats",
@@ -38,6 +32,7 @@ COUNTERS = (
     "agent_streams_stuck",
     "gateway_streams_refused",
     "state_changes",
+    "ticks_skipped",
 )
 # Told to the agent and counted; as events they would push everything else out of the ring.
 _PER_BEAT = frozenset({"heartbeat.late", "heartbeat.refused", "heartbeat.too-many"})
@@ -61,32 +56,6 @@ class CellStatus:
     conflict: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayStatus:
-    """One gateway for people."""
-
-    report: GatewayReport
-    report_age_s: float
-    connected: bool
-    views_sent: int
-    waiting_cells: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reported:
-    report: GatewayReport
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fragment:
-    """One cell as part of a ViewDelta message."""
-
-    content: bytes
-    life: Life
-    at_s: float
-
-
 class Grid:
     """Single-threaded: no method waits. Time comes from `clock`, or as now_s of the same clock (monotonic)."""
 
@@ -105,7 +74,6 @@ class Grid:
         self.name = name
         self.control_id = control_id
         self.incarnation = incarnation
-        self.version = 0
         self.events = events
         self.drains: dict[str, Drain] = {}
         self.feeds: list[Feed] = []
@@ -117,10 +85,11 @@ class Grid:
         self._unix_clock = unix_clock
         self._started_s = clock()
         self._saver: Saver | None = None
+        self._ids: set[str] = set()  # of all cells in the registry
         self._heard: dict[str, Heard] = {}
         self._since_s: dict[str, float] = {}  # when a cell came into its state
-        self._reports: dict[str, _Reported] = {}
-        self._fragments: dict[str, _Fragment] = {}
+        self._reports = GatewayReports()
+        self._writer = ViewWriter(control_id=control_id, incarnation=incarnation)
 
     # Inputs
 
@@ -130,6 +99,7 @@ class Grid:
         self.drains = dict(saved.drains)
         self._registry.restore(saved.cells.values(), saved.drains)
         self._awaited = set(saved.cells)
+        self._ids |= saved.cells.keys()
 
     def heartbeat(self, raw: bytes, now_s: float) -> Heartbeat:
         """Take one beat. Raises PeerError when it cannot be read or is refused."""
@@ -151,6 +121,7 @@ class Grid:
         if after is None or after is before or after.sequence != beat.sequence:
             self.counters["heartbeats_late"] += 1
             return beat
+        self._ids.add(cell_id)
         self._heard[cell_id] = heard
         self._awaited.discard(cell_id)
         self._tell_of_beat(before, after)
@@ -159,18 +130,11 @@ class Grid:
     def report(self, raw: bytes, now_s: float) -> str:
         """Take one gateway report; returns the gateway's id. Raises PeerError when it cannot be read."""
         try:
-            report = report_from_pb(pb.GatewayReport.FromString(raw))
-        except (DecodeError, ValueError) as error:
+            report = self._reports.take(raw, now_s)
+        except PeerError:
             self.counters["reports_invalid"] += 1
-            raise PeerError("", "a report cannot be read") from error
-        if not ID.fullmatch(report.gateway_id):
-            self.counters["reports_invalid"] += 1
-            raise PeerError("", "a report needs a gateway id of letters, digits, '.', '_' and '-'")
+            raise
         self.counters["reports"] += 1
-        self._reports.pop(report.gateway_id, None)
-        if len(self._reports) >= MAX_GATEWAY_REPORTS:
-            del self._reports[next(iter(self._reports))]  # the one that has been silent longest
-        self._reports[report.gateway_id] = _Reported(report=report, at_s=now_s)
         self._tell_of_events(self._registry.on_report(report, now_s), now_s)
         return report.gateway_id
 
@@ -179,7 +143,7 @@ class Grid:
         self._tell_of_events(self._registry.on_tick(now_s), now_s)
         if not self.publishing and not self.holding_back_because:
             self.publishing = True
-            self.events.add("views.published", None, f"{len(self._registry.view(now_s))} cells known")
+            self.events.add("views.published", None, f"{self.cells} cells known")
             for feed in self.feeds:
                 feed.release()
 
@@ -189,14 +153,14 @@ class Grid:
         if cell_id not in self.drains:
             self.drains[cell_id] = Drain(since_unix_s=self._unix_clock(), reason=reason)
             self._ordered("drain.on", cell_id, reason or "by an operator", self._registry.drain(cell_id, self._clock()))
-        return self._view(self._life(cell_id))
+        return cell_view(self._life(cell_id), self._clock())
 
     def undrain(self, cell_id: str) -> CellView:
         """End an operator's drain. Raises UnknownCell."""
         self._life(cell_id)
         if self.drains.pop(cell_id, None) is not None:
             self._ordered("drain.off", cell_id, "by an operator", self._registry.undrain(cell_id, self._clock()))
-        return self._view(self._life(cell_id))
+        return cell_view(self._life(cell_id), self._clock())
 
     def forget(self, cell_id: str) -> CellView:
         """Terminate a cell and forget it, drain included. Raises UnknownCell."""
@@ -205,10 +169,12 @@ class Grid:
         self.drains.pop(cell_id, None)
         self._registry.undrain(cell_id, now_s)
         self._take_events(self._registry.terminate(cell_id, now_s), now_s)
-        view = self._view(self._life(cell_id))
+        view = cell_view(self._life(cell_id), self._clock())
         self._registry.forget(cell_id)
-        for kept in (self._heard, self._since_s, self._fragments):
-            kept.pop(cell_id, None)
+        self._ids.discard(cell_id)
+        self._heard.pop(cell_id, None)
+        self._since_s.pop(cell_id, None)
+        self._writer.forget(cell_id)
         self._awaited.discard(cell_id)
         if self._saver is not None:
             self._saver.put_cell(cell_id, None)
@@ -232,23 +198,15 @@ class Grid:
             self.feeds.remove(feed)
 
     def message(self, batch: Batch, now_s: float) -> bytes:
-        """A serialised ViewDelta with the named cells as they are now.
+        """A serialised ViewDelta with the named cells as they are now."""
+        lives = (self._registry.life(cell_id) for cell_id in batch.cell_ids)
+        cells = [(life, self._heard.get(life.cell.cell_id)) for life in lives if life is not None]
+        return self._writer.message(batch, cells, now_s)
 
-        Concatenated messages of one type parse as one merged message (protobuf's encoding guide), so each cell is
-        serialised once for all gateways.
-        """
-        self.version += 1
-        head = pb.ViewDelta(
-            version=pb.ViewVersion(control_id=self.control_id, incarnation=self.incarnation, counter=self.version),
-            full=batch.full,
-            removed=batch.removed,
-        )
-        parts = [head.SerializeToString()]
-        for cell_id in batch.cell_ids:
-            life = self._registry.life(cell_id)
-            if life is not None:
-                parts.append(self._serialised(life, now_s))
-        return b"".join(parts)
+    @property
+    def version(self) -> int:
+        """Counts the view messages of this incarnation."""
+        return self._writer.version
 
     # Reading, for the admin API and the state file
 
@@ -278,31 +236,20 @@ class Grid:
         """One cell. Raises UnknownCell."""
         return self._status(self._life(cell_id), telemetry=True)
 
+    @property
+    def cells(self) -> int:
+        """How many cells are known."""
+        return len(self._ids)
+
     def cells_by_state(self) -> dict[str, int]:
         counts = dict.fromkeys((state.value for state in CellState), 0)
-        for view in self._registry.view(self._clock()):
-            counts[view.state.value] += 1
+        for cell_id in self._ids:
+            counts[self._life(cell_id).state.value] += 1
         return counts
 
     def gateways(self) -> list[GatewayStatus]:
-        """Gateways that are connected or reported within the last minute, sorted by id."""
-        now_s = self._clock()
-        feeds = {feed.gateway_id: feed for feed in self.feeds if feed.gateway_id}
-        found = []
-        for gateway_id, reported in sorted(self._reports.items()):
-            feed = feeds.get(gateway_id)
-            age_s = now_s - reported.at_s
-            if feed is not None or age_s < GATEWAY_FORGOTTEN_S:
-                found.append(
-                    GatewayStatus(
-                        report=reported.report,
-                        report_age_s=age_s,
-                        connected=feed is not None,
-                        views_sent=feed.sent if feed else 0,
-                        waiting_cells=feed.waiting if feed else 0,
-                    )
-                )
-        return found
+        """Gateways that are connected or reported lately, sorted by id."""
+        return self._reports.statuses(self.feeds, self._clock())
 
     # Inside
 
@@ -347,41 +294,16 @@ class Grid:
 
     def _save(self, life: Life) -> None:
         if self._saver is not None:
-            self._saver.put_cell(life.cell.cell_id, self._view(life))
-
-    def _serialised(self, life: Life, now_s: float) -> bytes:
-        cell_id = life.cell.cell_id
-        made = self._fragments.get(cell_id)
-        if made is not None and made.life is life and now_s - made.at_s <= SHARED_S:
-            return made.content
-        message = cell_view_to_pb(self._view(life))
-        heard = self._heard.get(cell_id)
-        if heard is not None:
-            message.telemetry.CopyFrom(heard.aged_telemetry(now_s))
-        content = pb.ViewDelta(cells=[message]).SerializeToString()
-        self._fragments[cell_id] = _Fragment(content=content, life=life, at_s=now_s)
-        return content
+            self._saver.put_cell(life.cell.cell_id, cell_view(life, self._clock()))
 
     def _cell_ids(self) -> list[str]:
-        return [view.cell.cell_id for view in self._registry.view(self._clock())]
+        return sorted(self._ids)
 
     def _life(self, cell_id: str) -> Life:
         life = self._registry.life(cell_id)
         if life is None:
             raise UnknownCell(cell_id)
         return life
-
-    def _view(self, life: Life) -> CellView:
-        """The view of a cell, without telemetry."""
-        return CellView(
-            cell=life.cell,
-            state=life.state,
-            incarnation=life.incarnation,
-            sequence=life.sequence,
-            reason=life.reason,
-            silent=is_silent(life, self._clock()),
-            draining=life.drained,
-        )
 
     def _status(self, life: Life, *, telemetry: bool) -> CellStatus:
         now_s = self._clock()
@@ -390,7 +312,7 @@ class Grid:
         said_s = life.rival_said_s
         disputed = said_s is not None and now_s - said_s <= 2 * CONFLICT_REPEAT_S
         return CellStatus(
-            view=self._view(life),
+            view=cell_view(life, self._clock()),
             telemetry=heard.telemetry(now_s) if telemetry and heard is not None else NO_TELEMETRY,
             state_age_s=None if since_s is None else now_s - since_s,
             heartbeat_age_s=None if life.heard_s is None else now_s - life.heard_s,

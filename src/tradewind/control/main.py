@@ -22,13 +22,13 @@ from tradewind.control.grid import Grid
 from tradewind.control.guard import TOKEN_VARIABLE
 from tradewind.control.saver import Saver
 from tradewind.control.service import GridService, serve_grid
+from tradewind.control.ticking import tick
 from tradewind.runtime.log import log_event, setup_logging
 from tradewind.runtime.loop import LoopLag, run_until_signal
 from tradewind.runtime.web import parse_address, serve_app
 
 log = logging.getLogger(__name__)
 
-TICK_S = 0.05  # how late a silent cell may be noticed
 EXIT_CONFIG = 2
 EXIT_FAILED = 1
 
@@ -86,7 +86,7 @@ async def serve(
         await stack.enter_async_context(_background(saver.run()))
         lag = await stack.enter_async_context(LoopLag().watch())
         service = GridService(grid, clock)
-        await stack.enter_async_context(_background(_tick(grid, clock)))
+        await stack.enter_async_context(_background(tick(grid, clock)))
         grpc_address = await stack.enter_async_context(serve_grid(service, control.listen))
         started_s = clock()
         collector = metrics.ControlCollector(
@@ -103,12 +103,6 @@ async def serve(
         log_event(log, "control.serving", grpc=grpc_address, admin=admin_address, incarnation=incarnation)
         yield Running(grpc_address=grpc_address, admin_address=admin_address, grid=grid, saver=saver)
     log_event(log, "control.stopped", control=control_id)
-
-
-async def _tick(grid: Grid, clock: Callable[[], float]) -> None:
-    while True:
-        grid.tick(clock())
-        await asyncio.sleep(TICK_S)
 
 
 def _section(config: GridConfig, control_id: str) -> ControlConfig:

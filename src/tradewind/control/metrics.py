@@ -95,8 +95,9 @@ def _cell_families(statuses: Sequence[CellStatus]) -> Iterator[Metric]:
             age.add_metric(labels, status.heartbeat_age_s)
     rest = statuses[MAX_CELL_LABELS:]
     if rest:
+        ages_s = [status.heartbeat_age_s for status in rest if status.heartbeat_age_s is not None]
         ready.add_metric((OTHER, OTHER), sum(status.view.state is CellState.READY for status in rest) / len(rest))
-        age.add_metric((OTHER, OTHER), max(status.heartbeat_age_s or 0.0 for status in rest))
+        age.add_metric((OTHER, OTHER), max(ages_s, default=0.0))
     yield ready
     yield age
 

@@ -11,7 +11,8 @@ from tradewind.control.api import (
     PathRow,
     UnknownRow,
 )
-from tradewind.control.grid import CellStatus, GatewayStatus
+from tradewind.control.gateways import GatewayStatus
+from tradewind.control.grid import CellStatus
 from tradewind.control.store import Drain
 from tradewind.model.telemetry import EngineReading, GpuReading, Histogram, HostReading, Telemetry
 

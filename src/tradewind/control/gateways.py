@@ -1,0 +1,73 @@
+"""The gateways' reports as control keeps them: the newest of each, for the life cycle and for people."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from tradewind.config.check import ID
+from tradewind.control.beats import PeerError
+from tradewind.control.feed import Feed
+from tradewind.model.view import GatewayReport
+from tradewind.wire.convert import report_from_pb
+from tradewind.wire.pb import tradewind_pb2 as pb
+
+MAX_REPORTS = 64  # beyond it the gateway that has been silent longest leaves the status
+FORGOTTEN_S = 60.0  # a gateway that is not connected and has said nothing for so long leaves the status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayStatus:
+    """One gateway for people."""
+
+    report: GatewayReport
+    report_age_s: float
+    connected: bool
+    views_sent: int
+    waiting_cells: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reported:
+    report: GatewayReport
+    at_s: float
+
+
+class GatewayReports:
+    """The newest report per gateway id."""
+
+    def __init__(self) -> None:
+        self._reports: dict[str, _Reported] = {}  # the longest silent first
+
+    def take(self, raw: bytes, now_s: float) -> GatewayReport:
+        """Read and keep one report. Raises PeerError when it cannot be read."""
+        try:
+            report = report_from_pb(pb.GatewayReport.FromString(raw))
+        except (DecodeError, ValueError) as error:
+            raise PeerError("", "a report cannot be read") from error
+        if not ID.fullmatch(report.gateway_id):
+            raise PeerError("", "a report needs a gateway id of letters, digits, '.', '_' and '-'")
+        self._reports.pop(report.gateway_id, None)
+        if len(self._reports) >= MAX_REPORTS:
+            del self._reports[next(iter(self._reports))]
+        self._reports[report.gateway_id] = _Reported(report=report, at_s=now_s)
+        return report
+
+    def statuses(self, feeds: Iterable[Feed], now_s: float) -> list[GatewayStatus]:
+        """Gateways that are connected or reported within the last minute, sorted by id."""
+        connected = {feed.gateway_id: feed for feed in feeds if feed.gateway_id}
+        found = []
+        for gateway_id, reported in sorted(self._reports.items()):
+            feed = connected.get(gateway_id)
+            age_s = now_s - reported.at_s
+            if feed is not None or age_s < FORGOTTEN_S:
+                found.append(
+                    GatewayStatus(
+                        report=reported.report,
+                        report_age_s=age_s,
+                        connected=feed is not None,
+                        views_sent=feed.sent if feed else 0,
+                        waiting_cells=feed.waiting if feed else 0,
+                    )
+                )
+        return found
