@@ -54,17 +54,15 @@ def prompt_too_long(max_model_len: int) -> ApiError:
     )
 
 
-def prompt_and_output_too_long(max_model_len: int, output_tokens: int) -> ApiError:
-    """400: prompt and output together are over the limit (wording not captured)."""
-    value = max_model_len - output_tokens + 1
+def prompt_text_too_long(characters: int, most: int, max_model_len: int) -> ApiError:
+    """400 before any tokenizing: no tokenizer makes so few tokens of so many characters."""
     return ApiError(
         400,
-        f"This model's maximum context length is {max_model_len} tokens. However, you requested {output_tokens} output "
-        f"tokens and your prompt contains at least {value} input tokens, for a total of at least {max_model_len + 1} "
-        "tokens. Please reduce the length of the input prompt or the number of requested output tokens. "
-        f"(parameter=input_tokens, value={value})",
+        f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains {characters} "
+        f"characters (more than {most} characters, which is the upper bound for {max_model_len} input tokens). "
+        f"Please reduce the length of the input prompt. (parameter=input_text, value={characters})",
         "BadRequestError",
-        "input_tokens",
+        "input_text",
     )
 
 

@@ -18,6 +18,7 @@ from tradewind.engine.prefix import BYTES_PER_TOKEN, block_hashes, tokens_in
 Body = dict[str, object]
 IMAGE_TOKENS = 576
 MAX_CHOICES = 64
+MAX_TOKEN_CHARACTERS = 12  # the longest token of the captured engine's tokenizer
 _decoder = msgspec.json.Decoder()
 
 
@@ -84,6 +85,8 @@ def parse_generation(
 ) -> Generation:
     """Checks the rest of a generation request in vLLM's order; raises ApiError."""
     text = chat_text(body["messages"]) if chat else completion_prompt(body.get("prompt"))
+    if chat or isinstance(body.get("prompt"), str):
+        _check_characters(text, max_model_len)
     _check_sampling(body)
     prompt_tokens = max(1, tokens_in(len(text)))
     asked = _asked_tokens(body, chat=chat)
@@ -191,6 +194,15 @@ def _check_sampling(body: Body) -> None:
         raise answers.out_of_range("n", f"between 1 and {MAX_CHOICES}", choices)
 
 
+def _check_characters(text: bytes, max_model_len: int) -> None:
+    most = MAX_TOKEN_CHARACTERS * max_model_len
+    if len(text) <= most:  # never fewer bytes than characters
+        return
+    characters = len(text.decode("utf-8", "surrogatepass"))
+    if characters > most:
+        raise answers.prompt_text_too_long(characters, most, max_model_len)
+
+
 def _asked_tokens(body: Body, *, chat: bool) -> int | None:
     if chat and body.get("max_completion_tokens") is not None:
         return _integer(body, "max_completion_tokens", 0)
@@ -206,6 +218,4 @@ def _output_tokens(asked: int | None, prompt_tokens: int, *, max_model_len: int,
         raise answers.max_tokens_too_large(asked, max_model_len)
     if prompt_tokens > max_model_len:
         raise answers.prompt_too_long(max_model_len)
-    if asked is not None and prompt_tokens + asked > max_model_len:
-        raise answers.prompt_and_output_too_long(max_model_len, asked)
     return natural_length(seed) if asked is None else asked

@@ -163,7 +163,7 @@ class Supervisor:
 
     def _tell_api(self, report: Report) -> None:
         api = self._children[API]
-        if api.control is not None and api.pid:
+        if api.control is not None and api.pid and not self._stopping:
             _send(api.control, msgspec.json.encode(report))
 
     def _stop_all(self) -> None:

@@ -314,11 +314,13 @@ class VllmApp:
         self._metrics.sleep_level = level
         self.abort_all()
         self._engine.hold("sleep")
+        self._metrics.sleep_mode.observe("sleep", 0.0)
         self._json(exchange, {"status": "sleeping", "level": level})
 
     def _wake_up(self, exchange: Exchange) -> None:
         self._metrics.sleep_level = 0
         self._engine.release("sleep")
+        self._metrics.sleep_mode.observe("wake_up", 0.0)
         self._json(exchange, {"status": "awake", "tags": None})
 
     def _reset_prefix_cache(self, exchange: Exchange) -> None:

@@ -10,6 +10,7 @@ from importlib import resources
 
 from tradewind.emulator.exposition import Histogram, Page
 from tradewind.emulator.http_metrics import HttpMetrics
+from tradewind.emulator.sleep_metrics import SleepMetrics
 from tradewind.engine.scheduler import EngineModel, StepOutcome
 from tradewind.engine.sequence import Sequence
 
@@ -45,6 +46,7 @@ class VllmMetrics:
 
     def __init__(self, *, engine: EngineModel, model_name: str, cache: CacheConfig) -> None:
         self.http = HttpMetrics()
+        self.sleep_mode = SleepMetrics()
         self.histograms: dict[str, Histogram] = {}
         self.finished: dict[str, int] = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
         self.rejections: dict[str, int] = dict.fromkeys(("max_num_queued_reqs", "max_num_queued_tokens"), 0)
@@ -119,6 +121,7 @@ class VllmMetrics:
                 index = end
                 continue
             self._sample(page, name, dict(labels), sample[3], scalars)
+        page.live(self.sleep_mode.lines)
         return page
 
     def _sample(
