@@ -196,7 +196,7 @@ def _capabilities(listing: Listing | str, version: str | None, scrape: EngineScr
     config = "metrics page"
     found: tuple[tuple[str, object, str, str], ...] = (
         ("models", served and ", ".join(served.models), "/v1/models", no_list),
-        ("lora_models", served and ", ".join(served.lora_models), "/v1/models", no_list),
+        ("lora_models", served and (", ".join(served.lora_models) or "none"), "/v1/models", no_list),
         ("max_model_len", served and served.max_model_len, "/v1/models", no_list),
         ("engine", page and page.kind, config, no_page),
         ("engine_version", version, "/version", "/version does not tell"),
@@ -263,7 +263,7 @@ def _text(value: object) -> str:
     if isinstance(value, Histogram):
         mean = "" if value.total is None or not value.counts[-1] else f", mean {value.total / value.counts[-1]:.4g}"
         return f"{value.counts[-1]:.0f} samples{mean}"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def _unit(signal: str) -> str:

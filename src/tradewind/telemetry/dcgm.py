@@ -244,13 +244,18 @@ def _xids(parsed: ParsedPage, rows: dict[GpuKey, Row]) -> dict[GpuKey, tuple[int
     return found
 
 
+def _has(rows: dict[GpuKey, Row], name: str) -> bool:
+    return any(name in row for row in rows.values())
+
+
 def _build(found: _Found, rows: dict[GpuKey, Row], xid: tuple[int | None, float | None]) -> GpuReading:
     values = found.values
     code, count = xid
     if count is None:
         found.unknown.append(UnknownSignal(signal="xid", reason="no XID metric is exported"))
     else:
-        found.sources.append(("xid", "DCGM_FI_DEV_XID_ERRORS"))
+        present = next((name for name, _ in (*names.XID.names, *names.XID_COUNT.names) if _has(rows, name)), "")
+        found.sources.extend((signal, present) for signal in ("xid", "xid_count"))
     bits = values.get("throttle_bits")
     return GpuReading(
         gpus=len(rows),

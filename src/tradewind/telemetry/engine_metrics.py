@@ -20,6 +20,7 @@ from tradewind.telemetry.histograms import merge_histograms
 
 MAX_REQUESTS = 1e7  # no engine queues more; beyond it the value is garbage
 MAX_COUNTER = 1e18
+SHORTER_PAGES_TO_BELIEVE = 3
 RATIO_SLACK = 0.01  # engines round: 1.003 is full, 37.5 is not a ratio
 
 
@@ -42,24 +43,37 @@ class _Unusable(Exception):
 
 
 class EngineReader:
-    """Reads the pages of one engine; keeps nothing but what makes the next page cheaper to read."""
+    """Reads the pages of one engine; remembers how many series they have, so that a cut page is known as one."""
 
     def __init__(self) -> None:
         self._parser = PageParser(wanted_names())
+        self._series = 0
+        self._shorter_pages = 0
 
     def read(self, page: bytes, *, served: Iterable[str] = (), whole: bool = True) -> EngineScrape:
         """`served` are the model names the engine lists: series of other models are left out. Never raises."""
         parsed = self._parser.parse(page, whole=whole)
         plan = _plan_of(parsed)
         if plan is None:
-            reason = "no metric of a known engine is on the page"
-            return EngineScrape(
-                kind=None,
-                reading=EngineReading(),
-                unknown=(UnknownSignal(signal="engine", reason=reason),),
-                bad_lines=parsed.bad_lines,
-            )
-        return _Reading(plan, parsed, frozenset(served), whole=whole).scrape()
+            return _nothing("no metric of a known engine is on the page", parsed)
+        if self._is_cut(parsed, whole=whole):
+            return _nothing("the page is cut off", parsed)
+        return _Reading(plan, parsed, frozenset(served)).scrape()
+
+    def _is_cut(self, parsed: ParsedPage, *, whole: bool) -> bool:
+        """A page whose end is not known and that has fewer series than before, unless that has come to stay."""
+        series = sum(len(samples) for samples in parsed.samples.values())
+        shorter = not whole and series < self._series
+        self._shorter_pages = self._shorter_pages + 1 if shorter else 0
+        if shorter and self._shorter_pages < SHORTER_PAGES_TO_BELIEVE:
+            return True
+        self._series = series
+        return False
+
+
+def _nothing(reason: str, parsed: ParsedPage) -> EngineScrape:
+    unknown = (UnknownSignal(signal="engine", reason=reason),)
+    return EngineScrape(kind=None, reading=EngineReading(), unknown=unknown, bad_lines=parsed.bad_lines)
 
 
 class _Plan:
@@ -90,11 +104,10 @@ def _plan_of(parsed: ParsedPage) -> _Plan | None:
 class _Reading:
     """One page being read."""
 
-    def __init__(self, plan: _Plan, parsed: ParsedPage, served: frozenset[str], *, whole: bool) -> None:
+    def __init__(self, plan: _Plan, parsed: ParsedPage, served: frozenset[str]) -> None:
         self._plan = plan
         self._table = plan.table
         self._bad_lines = parsed.bad_lines
-        self._whole = whole
         self._samples = _of_models(parsed, served)
         self._own_alone = self._samples is parsed.samples
         self._ranks = self._all_ranks()
@@ -175,7 +188,7 @@ class _Reading:
     def _check_ranks(self, table: EngineTable, rule: Rule, series: Sequence[Sample], name: str) -> None:
         """A gauge that lacks a rank which other series have is not the engine's load."""
         lazily_made = rule.shape in (Shape.COUNTER, Shape.HISTOGRAM_COUNT)  # appear with their first event
-        if not table.rank_label or (lazily_made and self._whole):
+        if not table.rank_label or lazily_made:
             return
         ranks = {sample.label(table.rank_label) for sample in series} - {None}
         if ranks and len(ranks) < len(self._ranks):
@@ -197,9 +210,6 @@ class _Reading:
             merged = merge_histograms(buckets, counts, sums, replica_labels=self._table.replica_labels)
         except ValueError as error:
             raise _Unusable(f"{name}: {error}") from None
-        ranks = {sample.label(self._table.rank_label) for sample in buckets} - {None}
-        if not self._whole and len(ranks) < len(self._ranks):
-            raise _Unusable(f"{name} has {len(ranks)} of {len(self._ranks)} engine ranks")
         return merged
 
     def _asleep(self) -> bool | None:
@@ -227,8 +237,8 @@ class _Reading:
 
 
 def _of_models(parsed: ParsedPage, served: frozenset[str]) -> Mapping[str, tuple[Sample, ...]]:
-    """The samples without those of other models; vLLM books aliases and LoRA under the first served name. Of a page with
-    several models and none that is served, only the series without a model are left."""
+    """The samples without those of other models; vLLM books aliases and LoRA under the first served name. Of a page
+    with several models and none that is served, only the series without a model are left."""
     labels = {sample.label("model_name") for samples in parsed.samples.values() for sample in samples} - {None}
     if len(labels) <= 1:
         return parsed.samples

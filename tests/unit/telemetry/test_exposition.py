@@ -1,0 +1,107 @@
+"""Prometheus text, line by line."""
+
+import math
+
+import pytest
+
+from tradewind.telemetry.exposition import MAX_LINE_BYTES, MAX_SERIES, PageParser
+
+PARSER_NAMES = ("up", "load", "kv:usage")
+
+
+def values(page: str | bytes, *, whole: bool = True) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    raw = page.encode() if isinstance(page, str) else page
+    parsed = PageParser(PARSER_NAMES).parse(raw, whole=whole)
+    return {
+        (name, sample.series.labels): sample.value for name, samples in parsed.samples.items() for sample in samples
+    }
+
+
+def bad_lines(page: str) -> int:
+    return PageParser(PARSER_NAMES).parse(page.encode()).bad_lines
+
+
+@pytest.mark.parametrize(
+    ("line", "labels", "value"),
+    [
+        ("up 3", (), 3.0),
+        ("up 3 1712345678901", (), 3.0),
+        ("up\t3", (), None),  # a name ends at a brace or a blank
+        ("up   3.5  ", (), 3.5),
+        ("up 3\r", (), 3.0),
+        ("up +Inf", (), math.inf),
+        ('up{a="b"} 1e3', (("a", "b"),), 1000.0),
+        ('up{ a = "b" , c="d",} 2', (("a", "b"), ("c", "d")), 2.0),
+        ('up{c="d",a="b"} 2', (("a", "b"), ("c", "d")), 2.0),
+        ('up {a="b"} 2', (("a", "b"),), 2.0),
+        ('up{a="b"} 2 # {trace_id="x}y"} 0.5 1.2', (("a", "b"),), 2.0),
+        ('up{a="x\\"b,c}d"} 4', (("a", 'x"b,c}d'),), 4.0),
+        ('up{a="line\\nbreak \\\\ end"} 4', (("a", "line\nbreak \\ end"),), 4.0),
+        ('up{a=""} 4', (("a", ""),), 4.0),
+        ("up{} 4", (), 4.0),
+    ],
+)
+def test_good_lines(line: str, labels: tuple[tuple[str, str], ...], value: float | None) -> None:
+    assert values(line + "\n") == ({} if value is None else {("up", labels): value})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "up 1_000",
+        "up 0x10",
+        "up",
+        "up ",
+        "up{",
+        'up{a="b} 3',
+        'up{a="b"',
+        'up{a="b"}',
+        'up{a="b",c} 3',
+        'up{a="a"b,c}d"} 3',
+        "up{a=b} 3",
+        "up NaNa",
+        'up{a="' + "x" * MAX_LINE_BYTES + '"} 1',
+    ],
+)
+def test_a_broken_line_costs_only_itself(line: str) -> None:
+    page = f'load 1\n{line}\nload{{x="y"}} 2\n'
+    assert values(page) == {("load", ()): 1.0, ("load", (("x", "y"),)): 2.0}
+
+
+def test_broken_lines_are_counted_and_unwanted_ones_are_not_even_read() -> None:
+    assert bad_lines('up 1_000\nload{ 3\nother{" 1\n<html>\n') == 2
+
+
+def test_duplicates_give_the_larger_finite_value_whatever_the_order() -> None:
+    lines = ['up{a="b"} 1', 'up{a="b"} 7', 'up{a="b"} NaN', 'up{a="b"} +Inf']
+    for order in (lines, lines[::-1], [lines[3], lines[0], lines[2], lines[1]]):
+        assert values("\n".join(order)) == {("up", (("a", "b"),)): 7.0}
+
+
+def test_a_last_line_without_its_end_counts_only_on_a_page_known_to_be_whole() -> None:
+    assert values("load 1\nup 12") == {("load", ()): 1.0, ("up", ()): 12.0}
+    assert values("load 1\nup 12", whole=False) == {("load", ()): 1.0}
+    assert values("load 1\nup 12\n", whole=False) == {("load", ()): 1.0, ("up", ()): 12.0}
+
+
+def test_the_number_of_series_is_bounded() -> None:
+    page = "".join(f'up{{n="{number}"}} 1\n' for number in range(MAX_SERIES + 5))
+    parsed = PageParser(PARSER_NAMES).parse(page.encode())
+    assert len(parsed.samples["up"]) == MAX_SERIES
+    assert parsed.bad_lines == 5
+
+
+def test_bytes_that_are_not_text_do_no_harm() -> None:
+    assert values(b'\xff\xfe\x00up 1\nup{a="\xff"} 2\nload 3\n') == {
+        ("up", (("a", "\ufffd"),)): 2.0,
+        ("load", ()): 3.0,
+    }
+
+
+def test_a_page_read_twice_gives_the_same_values_again() -> None:
+    parser = PageParser(PARSER_NAMES)
+    first = parser.parse(b'up{a="b"} 1\n').samples["up"][0]
+    second = parser.parse(b'up{a="b"} 2 # {x="}"} 9\n').samples["up"][0]
+    third = parser.parse(b'up{a="b"} 3\n').samples["up"][0]
+    assert (first.value, second.value, third.value) == (1.0, 2.0, 3.0)
+    assert first.series is third.series

@@ -1,0 +1,128 @@
+"""A cell's telemetry over time: flags, ages, reasons."""
+
+from dataclasses import replace
+
+from tradewind.model.telemetry import EngineReading, GpuReading, HostReading, UnknownSignal
+from tradewind.telemetry.dcgm import GpuScrape
+from tradewind.telemetry.engine_metrics import EngineScrape
+from tradewind.telemetry.tracker import CellTelemetry, reasons
+
+
+def engine(tokens: float = 0.0, **values: float) -> EngineScrape:
+    return EngineScrape(
+        kind="vllm", reading=EngineReading(queue_requests=1.0, generation_tokens_total=tokens, **values)
+    )
+
+
+def gpu(fingerprint: int, *missing: str) -> GpuScrape:
+    return GpuScrape(reading=GpuReading(gpus=1, util_ratio=0.03), fingerprint=fingerprint, missing=missing)
+
+
+def test_ages_are_counted_from_the_reading() -> None:
+    cell = CellTelemetry(scrape_s=1.0, gpu_source=True)
+    cell.engine_hit(engine(), 10.0)
+    cell.gpu_hit(gpu(1), 10.5)
+    cell.host_read(HostReading(cpu_throttled_ratio=0.25), 10.5)
+    telemetry = cell.telemetry(11.0)
+    assert (telemetry.engine_age_s, telemetry.gpu_age_s) == (1.0, 0.5)
+    assert telemetry.host == HostReading(cpu_throttled_ratio=0.25)
+    assert telemetry.flags == ()
+
+
+def test_the_fallback_flag_comes_with_the_first_miss_and_the_value_stays_for_three() -> None:
+    cell = CellTelemetry(scrape_s=1.0, gpu_source=True)
+    cell.gpu_hit(gpu(1), 0.0)
+    cell.gpu_miss("exporter: connection refused")
+    telemetry = cell.telemetry(0.1)
+    assert telemetry.flags == ("dcgm_fallback",)
+    assert telemetry.gpu is not None
+    cell.gpu_miss("exporter: connection refused")
+    cell.gpu_miss("exporter: connection refused")
+    telemetry = cell.telemetry(2.0)
+    assert telemetry.gpu is None
+    assert telemetry.gpu_age_s is None
+    assert reasons(telemetry.unknown)["gpu"] == "exporter: connection refused"
+    assert telemetry.flags == ("dcgm_fallback",)
+    cell.gpu_hit(gpu(2), 3.0)
+    assert cell.telemetry(3.0).flags == ("dcgm_fallback",)
+    cell.gpu_hit(gpu(3), 4.0)
+    assert cell.telemetry(4.0).flags == ()
+
+
+def test_a_cell_without_gpu_telemetry_is_no_fallback() -> None:
+    telemetry = CellTelemetry(scrape_s=1.0, gpu_source=False).telemetry(5.0)
+    assert telemetry.flags == ()
+    assert reasons(telemetry.unknown)["gpu"] == "no GPU telemetry is configured"
+
+
+def test_fc_36_an_idle_looking_frozen_page_is_dropped_under_work() -> None:
+    cell = CellTelemetry(scrape_s=1.0, gpu_source=True)
+    for second in range(10):
+        cell.engine_hit(engine(tokens=100.0 * second), float(second))
+        cell.gpu_hit(gpu(second), float(second))
+    for second in range(10, 17):
+        cell.engine_hit(engine(tokens=100.0 * second), float(second))
+        cell.gpu_hit(gpu(9), float(second))
+    telemetry = cell.telemetry(16.0)
+    assert telemetry.gpu is None
+    assert telemetry.flags == ("dcgm_fallback", "gpu_frozen")
+    assert "while the engine worked" in reasons(telemetry.unknown)["gpu"]
+
+
+def test_fc_36_the_same_page_on_an_idle_engine_is_kept() -> None:
+    cell = CellTelemetry(scrape_s=1.0, gpu_source=True)
+    for second in range(200):
+        cell.engine_hit(engine(tokens=7.0), float(second))
+        cell.gpu_hit(gpu(1), float(second))
+    telemetry = cell.telemetry(199.0)
+    assert telemetry.gpu is not None
+    assert telemetry.flags == ()
+
+
+def test_missing_gpus_are_named() -> None:
+    cell = CellTelemetry(scrape_s=1.0, gpu_source=True)
+    cell.gpu_hit(gpu(1, "GPU-B"), 0.0)
+    telemetry = cell.telemetry(0.0)
+    assert telemetry.flags == ("gpu_missing",)
+    assert reasons(telemetry.unknown)["gpu GPU-B"] == "not on the page"
+
+
+def test_an_unreadable_engine_page_is_flagged_when_its_values_are_gone() -> None:
+    cell = CellTelemetry(scrape_s=1.0, gpu_source=False)
+    cell.engine_hit(engine(), 0.0)
+    nonsense = EngineScrape(
+        kind=None, reading=EngineReading(), unknown=(UnknownSignal(signal="engine", reason="no metric is there"),)
+    )
+    for second in (1.0, 2.0):
+        cell.engine_hit(nonsense, second)
+        assert cell.telemetry(second).engine is not None
+    cell.engine_hit(nonsense, 3.0)
+    telemetry = cell.telemetry(3.0)
+    assert telemetry.engine is None
+    assert telemetry.flags == ("engine_metrics_stale",)
+    assert reasons(telemetry.unknown)["engine"] == "no metric is there"
+
+
+def test_a_restart_drops_the_old_processs_values() -> None:
+    cell = CellTelemetry(scrape_s=1.0, gpu_source=False)
+    cell.engine_hit(engine(), 0.0)
+    cell.engine_restarted("the engine is down: connection refused")
+    telemetry = cell.telemetry(0.1)
+    assert telemetry.engine is None
+    assert reasons(telemetry.unknown)["engine"] == "the engine is down: connection refused"
+
+
+def test_the_sleep_gauge_left_over_from_a_resume_is_not_believed() -> None:
+    asleep = replace(engine(tokens=5.0, running=0.0), asleep=True)
+    asleep = replace(asleep, reading=replace(asleep.reading, sleeping=True))
+    cell = CellTelemetry(scrape_s=1.0, gpu_source=False)
+    cell.engine_hit(asleep, 0.0)
+    telemetry = cell.telemetry(0.0)
+    assert telemetry.engine is not None
+    assert telemetry.engine.sleeping is True
+    assert telemetry.flags == ("engine_asleep",)
+    cell.engine_hit(replace(asleep, reading=replace(asleep.reading, generation_tokens_total=9.0)), 1.0)
+    served = cell.telemetry(1.0)
+    assert served.engine is not None
+    assert served.engine.sleeping is False
+    assert served.flags == ()
