@@ -8,6 +8,8 @@ import signal
 import time
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry
+
 from tradewind.config.errors import ConfigError, Problem
 from tradewind.config.resolve import resolved_path
 from tradewind.config.schema import ControlConfig, GatewayConfig, GridConfig
@@ -84,8 +86,8 @@ class Shell:
             lag=lag,
             clock=clock,
         )
-        self.registry = self._worker.registry
-        self.registry.register(StateCollector(self.status, lambda: self._worker.ring.counts))
+        self.registry = CollectorRegistry()
+        self.registry.register(StateCollector(self.status, lambda: self._worker.ring.counts, self._worker.book))
 
     async def run(self) -> None:
         """Serve until cancelled."""

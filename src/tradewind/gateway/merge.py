@@ -15,7 +15,7 @@ Rules, in order:
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from tradewind.model.cell import Capabilities, CellState
+from tradewind.model.cell import CellState
 from tradewind.model.telemetry import Telemetry
 from tradewind.model.view import CellView, GridView, ViewDelta, ViewVersion
 
@@ -65,32 +65,32 @@ class ViewMerger:
 
     def restore(self, cells: Iterable[CellView], *, now_s: float) -> None:
         """Start from cells kept on disk; any word of a live control outranks them."""
-        control = self._controls.setdefault(SAVED, _Control())
+        control = self._control(SAVED)
         for view in cells:
             control.records[view.cell.cell_id] = _Record(view, now_s)
             self._rank(view, current=None)
-        self._changed()
+        self._merged.clear()
+        self._counter += 1
 
     def apply(self, control_id: str, delta: ViewDelta, *, now_s: float) -> bool:
         """Take one message of one control's stream; True when the life cycle or the membership changed by it."""
-        control = self._controls.setdefault(control_id, _Control())
+        control = self._control(control_id)
         same_process = control.version is not None and control.version.incarnation == delta.version.incarnation
         listed = {view.cell.cell_id for view in delta.cells}
         gone = set(delta.removed)
         if delta.full and same_process:
             gone |= control.records.keys() - listed
-        touched = sorted(listed | gone)
-        before = [self._shape(cell_id) for cell_id in touched]
         if not control.connected:
             self._merged.clear()
         control.version, control.connected, control.updated_at_s = delta.version, True, now_s
         control.full_seen = control.full_seen or delta.full
+        changed = False
         for view in delta.cells:
-            self._take(control, view, now_s)
+            changed |= self._take(control, view, now_s)
         for cell_id in sorted(gone - listed):
-            self._remove(control, cell_id)
-        self._changed(touched)
-        return [self._shape(cell_id) for cell_id in touched] != before
+            changed |= self._remove(control, cell_id)
+        self._counter += 1
+        return changed
 
     def disconnected(self, control_id: str) -> None:
         """The stream to this control ended; what it said is kept and ages."""
@@ -150,13 +150,27 @@ class ViewMerger:
             if control_id != SAVED
         )
 
-    def _take(self, control: _Control, view: CellView, now_s: float) -> None:
+    def _control(self, control_id: str) -> _Control:
+        if control_id not in self._controls:
+            self._controls[control_id] = _Control()
+            self._controls = dict(sorted(self._controls.items()))
+        return self._controls[control_id]
+
+    def _take(self, control: _Control, view: CellView, now_s: float) -> bool:
+        """Hold a record if it is no older than the one held; True when routing should look at once."""
         cell_id = view.cell.cell_id
         winner = self._winner(cell_id)
-        self._rank(view, current=winner.view if winner else None)
+        before = winner.view if winner else None
+        self._rank(view, current=before)
         held = control.records.get(cell_id)
-        if held is None or self._order(view) >= self._order(held.view):
-            control.records[cell_id] = _Record(view, now_s)
+        if held is not None and self._order(view) < self._order(held.view):
+            return False
+        control.records[cell_id] = _Record(view, now_s)
+        self._merged.pop(cell_id, None)
+        winner = self._winner(cell_id)
+        assert winner is not None
+        drain_moved = view.draining != (held is not None and held.view.draining)
+        return drain_moved or before is None or _differs(before, winner.view)
 
     def _rank(self, view: CellView, *, current: CellView | None) -> None:
         """Give an incarnation its place; "" (a cell nobody has heard a heartbeat of) is the oldest."""
@@ -179,26 +193,21 @@ class ViewMerger:
         return rank, view.sequence
 
     def _holders(self, cell_id: str) -> list[_Control]:
-        return [control for _, control in sorted(self._controls.items()) if cell_id in control.records]
+        """Controls with a record of the cell, by control id."""
+        return [control for control in self._controls.values() if cell_id in control.records]
 
     def _winner(self, cell_id: str) -> _Record | None:
+        holders = self._holders(cell_id)
+        if len(holders) == 1:
+            return holders[0].records[cell_id]
         best: tuple[tuple[int, int], bool] | None = None
         record = None
-        for control in self._holders(cell_id):  # sorted by control id: the first of equals stays
+        for control in holders:  # the first of equals stays
             candidate = control.records[cell_id]
             key = (self._order(candidate.view), control.connected)
             if best is None or key > best:
                 best, record = key, candidate
         return record
-
-    def _changed(self, cell_ids: Iterable[str] | None = None) -> None:
-        """Forget what was given out of these cells, or of all."""
-        self._counter += 1
-        if cell_ids is None:
-            self._merged.clear()
-        else:
-            for cell_id in cell_ids:
-                self._merged.pop(cell_id, None)
 
     def _merge(self, cell_id: str, now_s: float) -> CellView:
         record = self._winner(cell_id)
@@ -213,10 +222,14 @@ class ViewMerger:
             view = replace(view, state=CellState.DRAINING)
         return view
 
-    def _remove(self, control: _Control, cell_id: str) -> None:
+    def _remove(self, control: _Control, cell_id: str) -> bool:
+        """Drop this control's record, and the cell unless another connected control lists it; True if the cell left."""
         control.records.pop(cell_id, None)
-        if not any(other.connected for other in self._holders(cell_id)):
-            self._erase(cell_id)
+        self._merged.pop(cell_id, None)
+        if cell_id not in self._incarnations or any(other.connected for other in self._holders(cell_id)):
+            return False
+        self._erase(cell_id)
+        return True
 
     def _erase(self, cell_id: str) -> None:
         for control in self._controls.values():
@@ -228,14 +241,16 @@ class ViewMerger:
     def _drained(self, cell_id: str) -> bool:
         return any(c.connected and c.records[cell_id].view.draining for c in self._holders(cell_id))
 
-    def _shape(self, cell_id: str) -> tuple[CellState, bool, bool, str, str, Capabilities] | None:
-        """What routing depends on at once: all of a cell but its telemetry and sequence; None for no such cell."""
-        record = self._winner(cell_id)
-        if record is None:
-            return None
-        view = record.view
-        cell = view.cell
-        return view.state, view.silent, self._drained(cell_id), view.incarnation, cell.address, cell.capabilities
+
+def _differs(old: CellView, new: CellView) -> bool:
+    """True when routing depends on the difference: anything but telemetry and sequence."""
+    return (
+        old.state is not new.state
+        or old.silent != new.silent
+        or old.incarnation != new.incarnation
+        or old.cell.address != new.cell.address
+        or old.cell.capabilities != new.cell.capabilities
+    )
 
 
 def aged(telemetry: Telemetry, *, held_s: float) -> Telemetry:

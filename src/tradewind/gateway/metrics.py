@@ -1,23 +1,28 @@
 """The gateway's state as Prometheus series, made at scrape time: series of cells that left disappear by themselves."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from tradewind.gateway.outcomes import OutcomeBook, Series, Spread
 from tradewind.gateway.status import CellStatus, GatewayStatus, HealthRow
 
 MAX_CELLS = 256  # cells with series of their own; the rest is counted only
 PREFIX = "tradewind_gateway_"
 
-Family = GaugeMetricFamily | CounterMetricFamily
+Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 
 
 class StateCollector(Collector):
     """Turns one GatewayStatus into metric families."""
 
-    def __init__(self, status: Callable[[], GatewayStatus], event_counts: Callable[[], dict[str, int]]) -> None:
+    def __init__(
+        self, status: Callable[[], GatewayStatus], event_counts: Callable[[], dict[str, int]], book: OutcomeBook
+    ) -> None:
         self._status = status
+        self._book = book
         self._event_counts = event_counts
 
     def describe(self) -> list[Family]:
@@ -31,6 +36,7 @@ class StateCollector(Collector):
         yield from _controls(status)
         yield from _envoy(status)
         yield from _process(status.process)
+        yield from outcome_families(self._book)
         events = CounterMetricFamily(f"{PREFIX}events", "Decisions and findings by name", labels=["name"])
         for name, count in sorted(self._event_counts().items()):
             events.add_metric([name], count)
@@ -115,6 +121,37 @@ def _process(row: HealthRow) -> Iterator[Family]:
     yield _counter(
         "outcomes_unattributed", "Access log entries whose endpoint is no known cell", row.outcomes_unattributed
     )
+
+
+def outcome_families(book: OutcomeBook) -> Iterator[Family]:
+    """Requests, TTFT and E2E by cell and by model; label values come from bounded sets."""
+    requests = CounterMetricFamily(
+        f"{PREFIX}requests",
+        "Requests finished, by the cell that answered last and the class of the status",
+        labels=["cell", "status_class"],
+    )
+    for cell, series in sorted(book.cell_series.items()):
+        for kind, count in sorted(series.statuses.items()):
+            requests.add_metric([cell, kind], count)
+    yield requests
+    for label, held in (("cell", book.cell_series), ("model", book.model_series)):
+        yield from _spreads(label, sorted(held.items()))
+
+
+def _spreads(label: str, held: list[tuple[str, Series]]) -> Iterator[Family]:
+    name = f"{PREFIX}{label}_"
+    ttft = HistogramMetricFamily(f"{name}ttft_seconds", f"Start to first body byte, by {label}", labels=[label])
+    e2e = HistogramMetricFamily(f"{name}e2e_seconds", f"Start to end, by {label}", labels=[label])
+    for item, series in held:
+        ttft.add_metric([item], _buckets(series.ttft_s), series.ttft_s.total_s)
+        e2e.add_metric([item], _buckets(series.e2e_s), series.e2e_s.total_s)
+    yield ttft
+    yield e2e
+
+
+def _buckets(spread: Spread) -> list[tuple[str, float]]:
+    bounds = [*(str(bound) for bound in spread.bounds), "+Inf"]
+    return [(bound, float(count)) for bound, count in zip(bounds, accumulate(spread.counts), strict=True)]
 
 
 def _gauge(name: str, text: str, value: float) -> Family:

@@ -1,11 +1,8 @@
 """Counts what became of requests: per cell for control, the last minute for people, histograms for Prometheus."""
 
+from bisect import bisect_left
 from collections import Counter, deque
 from dataclasses import dataclass, field
-
-from prometheus_client import CollectorRegistry
-from prometheus_client import Counter as MetricCounter
-from prometheus_client import Histogram as MetricHistogram
 
 from tradewind.model.outcome import Outcome
 
@@ -41,6 +38,42 @@ def proves_failure(outcome: Outcome) -> bool:
     if flag_set(outcome.flags) & FAILURE_FLAGS or outcome.stream_error_code is not None:
         return True
     return outcome.status in (500, 502, 504) or outcome.status == 0
+
+
+class Spread:
+    """A histogram of seconds, cheap to feed."""
+
+    __slots__ = ("bounds", "counts", "total_s")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)  # per bucket, not cumulative; the last one is beyond all bounds
+        self.total_s = 0.0
+
+    def add(self, value_s: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value_s)] += 1
+        self.total_s += value_s
+
+
+@dataclass(slots=True)
+class Series:
+    """What Prometheus is told of one cell or one model."""
+
+    ttft_s: Spread = field(default_factory=lambda: Spread(TTFT_BUCKETS_S))
+    e2e_s: Spread = field(default_factory=lambda: Spread(E2E_BUCKETS_S))
+    statuses: dict[str, int] = field(default_factory=dict)  # "2xx" -> requests
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one outcome."""
+        kind = _CLASSES.get(outcome.status // 100, "none")
+        self.statuses[kind] = self.statuses.get(kind, 0) + 1
+        self.e2e_s.add(outcome.duration_s)
+        if outcome.ttft_s is not None:
+            self.ttft_s.add(outcome.ttft_s)
+
+
+_CLASSES = {hundreds: f"{hundreds}xx" for hundreds in range(1, 6)}
 
 
 @dataclass(slots=True)
@@ -87,10 +120,11 @@ class Summary:
 class OutcomeBook:
     """Takes outcomes one by one; every memory it has is bounded."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self) -> None:
         self.cells: dict[str, CellTally] = {}
+        self.cell_series: dict[str, Series] = {}
+        self.model_series: dict[str, Series] = {}
         self._recent: deque[_Recent] = deque(maxlen=MAX_RECENT)
-        self._metrics = _OutcomeMetrics(registry)
 
     def add(self, outcome: Outcome, *, known_models: frozenset[str], now_s: float) -> None:
         """Count one outcome of a client's request. `known_models` bounds the model label."""
@@ -100,13 +134,15 @@ class OutcomeBook:
             tally.succeeded += proves_life(outcome)
             tally.failed += proves_failure(outcome)
         self._recent.append(_Recent(now_s, outcome.cell_id or NO_CELL, outcome.status, outcome.ttft_s))
-        self._metrics.observe(outcome, model=outcome.model if outcome.model in known_models else None)
+        _series(self.cell_series, outcome.cell_id or NO_CELL).add(outcome)
+        _series(self.model_series, outcome.model if outcome.model in known_models else OTHER).add(outcome)
 
     def keep_only(self, cell_ids: frozenset[str]) -> None:
         """Forget cells that left the grid: their counters and their series."""
         for cell_id in sorted(self.cells.keys() - cell_ids):
             del self.cells[cell_id]
-        self._metrics.keep_only(cell_ids)
+        for cell_id in sorted(self.cell_series.keys() - cell_ids - {OTHER, NO_CELL}):
+            del self.cell_series[cell_id]
 
     def summary(self, *, now_s: float) -> Summary:
         """What the last minute looked like."""
@@ -143,78 +179,10 @@ def _percentiles(items: list[_Recent]) -> tuple[float | None, float | None, floa
     return p50, p95, p99
 
 
-class _OutcomeMetrics:
-    """Prometheus series of outcomes; label values come from bounded sets only."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests = MetricCounter(
-            "tradewind_gateway_requests",
-            "Requests finished, by the cell that answered last and the class of the status",
-            ["cell", "status_class"],
-            registry=registry,
-        )
-        self._cell_ttft = MetricHistogram(
-            "tradewind_gateway_cell_ttft_seconds",
-            "Request start to first response body byte, by cell",
-            ["cell"],
-            buckets=TTFT_BUCKETS_S,
-            registry=registry,
-        )
-        self._cell_e2e = MetricHistogram(
-            "tradewind_gateway_cell_e2e_seconds",
-            "Request start to end, by cell",
-            ["cell"],
-            buckets=E2E_BUCKETS_S,
-            registry=registry,
-        )
-        self._model_ttft = MetricHistogram(
-            "tradewind_gateway_model_ttft_seconds",
-            "Request start to first response body byte, by model",
-            ["model"],
-            buckets=TTFT_BUCKETS_S,
-            registry=registry,
-        )
-        self._model_e2e = MetricHistogram(
-            "tradewind_gateway_model_e2e_seconds",
-            "Request start to end, by model",
-            ["model"],
-            buckets=E2E_BUCKETS_S,
-            registry=registry,
-        )
-        self._cells: set[str] = set()
-        self._models: set[str] = set()
-        self._statuses: set[tuple[str, str]] = set()
-
-    def observe(self, outcome: Outcome, *, model: str | None) -> None:
-        """One outcome; `model` None is an unknown one."""
-        cell = _bounded(self._cells, outcome.cell_id) if outcome.cell_id else NO_CELL
-        model = _bounded(self._models, model) if model else OTHER
-        status = f"{outcome.status // 100}xx" if 100 <= outcome.status < 600 else "none"
-        self._statuses.add((cell, status))
-        self._requests.labels(cell, status).inc()
-        self._cell_e2e.labels(cell).observe(outcome.duration_s)
-        self._model_e2e.labels(model).observe(outcome.duration_s)
-        if outcome.ttft_s is not None:
-            self._cell_ttft.labels(cell).observe(outcome.ttft_s)
-            self._model_ttft.labels(model).observe(outcome.ttft_s)
-
-    def keep_only(self, cell_ids: frozenset[str]) -> None:
-        """Drop the series of cells that left."""
-        for cell in sorted(self._cells - cell_ids):
-            self._cells.discard(cell)
-            for histogram in (self._cell_ttft, self._cell_e2e):
-                histogram.remove(cell)
-        gone = {(cell, status) for cell, status in self._statuses if cell not in self._cells | {OTHER, NO_CELL}}
-        for cell, status in sorted(gone):
-            self._requests.remove(cell, status)
-        self._statuses -= gone
-
-
-def _bounded(labels: set[str], label: str) -> str:
-    """The label itself while there is room, OTHER beyond."""
-    if label in labels:
-        return label
-    if len(labels) >= MAX_LABELS:
-        return OTHER
-    labels.add(label)
-    return label
+def _series(held: dict[str, Series], label: str | None) -> Series:
+    """The series of a label while there is room, that of OTHER beyond."""
+    found = held.get(label or OTHER)
+    if found is None:
+        label = label if label and len(held) < MAX_LABELS else OTHER
+        found = held.setdefault(label, Series())
+    return found

@@ -19,7 +19,7 @@ MAX_TEXT = 200  # characters of any string that a client or an engine chose
 class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One request as it is logged; times in seconds."""
 
-    at: str  # wall clock, ISO 8601, UTC
+    at_unix_s: float  # when it ended
     id: str
     cell: str | None = None
     model: str | None = None
@@ -39,10 +39,10 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     response_bytes: int = 0
 
 
-def line_of(outcome: Outcome, *, at: str) -> RequestLine:
+def line_of(outcome: Outcome, *, at_unix_s: float) -> RequestLine:
     """The line of one outcome, with every foreign string cut."""
     return RequestLine(
-        at=at,
+        at_unix_s=round(at_unix_s, 3),
         id=outcome.request_id[:MAX_TEXT],
         cell=outcome.cell_id,
         model=outcome.model[:MAX_TEXT] if outcome.model else None,

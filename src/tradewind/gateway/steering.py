@@ -13,7 +13,7 @@ from tradewind.gateway.merge import ViewMerger
 from tradewind.gateway.saved import SavedState, without_telemetry
 from tradewind.model.cell import CellState
 from tradewind.model.routing import Event, PoolRouting, Routing, WeightDecision
-from tradewind.model.view import CellView, GridView
+from tradewind.model.view import CellView, GridView, ViewDelta
 
 # A pool emptied by these is emptied by missing knowledge or by all cells dying at once: keep its endpoints.
 _DOUBTFUL = frozenset({CellState.FAULTED, CellState.READY})
@@ -78,6 +78,12 @@ class Steering:
         present = {item.cell.cell_id for item in view.cells}
         self._models_of = {cell_id: models for cell_id, models in self._models_of.items() if cell_id in present}
         return self.models.union(*self._models_of.values())
+
+    def observe(self, control_id: str, delta: ViewDelta, *, now_s: float) -> bool:
+        """Take one message of a view stream; True when the next tick should not wait for its second."""
+        changed = self.merger.apply(control_id, delta, now_s=now_s)
+        urgent = self.scorer.observe_view(self.merger.view(now_s=now_s), now_s)
+        return changed or urgent
 
     def tick(self, *, now_s: float) -> Step:
         """One scoring tick: observe the merged view, decide, project, and say whether to publish."""

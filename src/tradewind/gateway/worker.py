@@ -4,10 +4,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Protocol
-
-from prometheus_client import CollectorRegistry
 
 from tradewind.config.schema import CellConfig, GatewayConfig, GridConfig
 from tradewind.core.scoring import make_scorer
@@ -83,9 +80,8 @@ class Worker:
         state_dir = gateway_dir(config, gateway.id)
         self.config = config
         self.gateway = gateway
-        self.registry = CollectorRegistry()
         self.ring = EventRing(unix_clock)
-        self.book = OutcomeBook(self.registry)
+        self.book = OutcomeBook()
         self.request_log = RequestLog(state_dir / "requests.ndjson")
         self.saved = SavedView(state_dir / "view.json", gateway.id)
         self.push = PushState()
@@ -132,7 +128,7 @@ class Worker:
 
     def on_delta(self, control_id: str, delta: ViewDelta) -> None:
         """A message of one control's view stream."""
-        if self.steering.merger.apply(control_id, delta, now_s=self._clock()):
+        if self.steering.observe(control_id, delta, now_s=self._clock()):
             self._effects.tick_soon()
 
     def on_control_lost(self, control_id: str) -> None:
@@ -161,8 +157,7 @@ class Worker:
         if self.steering.scorer.observe_outcome(outcome, now_s):
             self._effects.tick_soon()
         self.book.add(outcome, known_models=self._known, now_s=now_s)
-        at = datetime.fromtimestamp(self._unix_clock(), tz=UTC).isoformat(timespec="milliseconds")
-        self.request_log.add(line_of(outcome, at=at))
+        self.request_log.add(line_of(outcome, at_unix_s=self._unix_clock()))
 
     def on_probe(self, order: ProbeOrder, outcome: Outcome) -> None:
         """The answer to a synthetic request; never counted as a user's."""

@@ -1,14 +1,29 @@
 """Counting outcomes: what proves life, the last minute, and bounded series."""
 
+from collections.abc import Iterator
+
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
+from tradewind.gateway.metrics import outcome_families
 from tradewind.gateway.outcomes import MAX_LABELS, OutcomeBook, proves_failure, proves_life
 from tradewind.model.outcome import Outcome
 
 
 def outcome(status: int, *, flags: str = "", cell: str | None = "x", **more: object) -> Outcome:
     return Outcome(request_id="r", cell_id=cell, status=status, flags=flags, **more)  # type: ignore[arg-type]
+
+
+def page_of(book: OutcomeBook) -> bytes:
+    class Once(Collector):
+        def collect(self) -> Iterator[Metric]:
+            return outcome_families(book)
+
+    registry = CollectorRegistry()
+    registry.register(Once())
+    return generate_latest(registry)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +46,7 @@ def test_what_an_outcome_says_of_its_cell(item: Outcome, life: bool, failure: bo
 
 
 def test_the_summary_covers_the_last_minute_only() -> None:
-    book = OutcomeBook(CollectorRegistry())
+    book = OutcomeBook()
     book.add(outcome(500), known_models=frozenset(), now_s=0)
     for number in range(100):
         book.add(outcome(200, ttft_s=number / 100), known_models=frozenset(), now_s=50)
@@ -42,25 +57,23 @@ def test_the_summary_covers_the_last_minute_only() -> None:
 
 
 def test_fc_64_junk_models_and_cells_do_not_grow_the_page() -> None:
-    registry = CollectorRegistry()
-    book = OutcomeBook(registry)
+    book = OutcomeBook()
     known = frozenset({"m"})
     for number in range(5_000):
         junk = Outcome(request_id="r", cell_id=f"cell-{number}", model=f"junk-{number}", status=200, ttft_s=0.1)
         book.add(junk, known_models=known, now_s=0)
-    page = generate_latest(registry)
+    page = page_of(book)
     assert len(page) < 2**20
     assert b"junk" not in page
     assert page.count(b"tradewind_gateway_requests_total{") <= MAX_LABELS + 2
 
 
 def test_fc_64_series_of_removed_cells_disappear() -> None:
-    registry = CollectorRegistry()
-    book = OutcomeBook(registry)
+    book = OutcomeBook()
     for cell in ("gone", "stays"):
         book.add(outcome(200, cell=cell, ttft_s=0.1), known_models=frozenset(), now_s=0)
     book.keep_only(frozenset({"stays"}))
-    page = generate_latest(registry)
+    page = page_of(book)
     assert b"gone" not in page
     assert b"stays" in page
     assert sorted(book.cells) == ["stays"]

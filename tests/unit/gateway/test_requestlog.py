@@ -14,11 +14,11 @@ OUTCOME = Outcome(request_id="r1", cell_id="x", model="m", status=200, ttft_s=0.
 
 def test_a_line_holds_ids_status_and_times(tmp_path: Path) -> None:
     log = RequestLog(tmp_path / "requests.ndjson")
-    log.add(line_of(OUTCOME, at="2026-01-01T00:00:00Z"))
+    log.add(line_of(OUTCOME, at_unix_s=1.23456))
     log.write(log.take())
     line = json.loads((tmp_path / "requests.ndjson").read_text())
     assert line == {
-        "at": "2026-01-01T00:00:00Z",
+        "at_unix_s": 1.235,
         "id": "r1",
         "cell": "x",
         "model": "m",
@@ -30,14 +30,14 @@ def test_a_line_holds_ids_status_and_times(tmp_path: Path) -> None:
 
 
 def test_long_strings_are_cut() -> None:
-    line = line_of(Outcome(request_id="r" * 10_000, cell_id=None, model="m" * 10_000), at="")
+    line = line_of(Outcome(request_id="r" * 10_000, cell_id=None, model="m" * 10_000), at_unix_s=0.0)
     assert len(line.id) == len(line.model or "") == requestlog.MAX_TEXT
 
 
 def test_two_files_at_most(tmp_path: Path) -> None:
     log = RequestLog(tmp_path / "requests.ndjson", max_file_bytes=500)
     for _ in range(50):
-        log.add(line_of(OUTCOME, at="t"))
+        log.add(line_of(OUTCOME, at_unix_s=0.0))
         log.write(log.take())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["requests.ndjson", "requests.ndjson.1"]
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 1_000
@@ -47,7 +47,7 @@ def test_beyond_the_bound_the_oldest_lines_go_and_are_counted(tmp_path: Path, mo
     monkeypatch.setattr(requestlog, "MAX_WAITING_LINES", 3)
     log = RequestLog(tmp_path / "requests.ndjson")
     for number in range(5):
-        log.add(line_of(Outcome(request_id=str(number), cell_id=None), at="t"))
+        log.add(line_of(Outcome(request_id=str(number), cell_id=None), at_unix_s=0.0))
     log.write(log.take())
     kept = [json.loads(line)["id"] for line in (tmp_path / "requests.ndjson").read_text().splitlines()]
     assert kept == ["2", "3", "4"]
@@ -57,6 +57,6 @@ def test_beyond_the_bound_the_oldest_lines_go_and_are_counted(tmp_path: Path, mo
 def test_a_disk_that_refuses_costs_lines_only(tmp_path: Path) -> None:
     (tmp_path / "requests.ndjson").mkdir()
     log = RequestLog(tmp_path / "requests.ndjson")
-    log.add(line_of(OUTCOME, at="t"))
+    log.add(line_of(OUTCOME, at_unix_s=0.0))
     log.write(log.take())
     assert log.dropped == 1
