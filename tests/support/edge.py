@@ -18,7 +18,7 @@ from tradewind.gateway.envoy import EnvoyConfig
 from tradewind.model.outcome import Outcome
 from tradewind.model.routing import Endpoint, PoolRouting, Routing
 from tradewind.xds.builder import SnapshotBuilder
-from tradewind.xds.settings import ModelInfo, XdsSettings
+from tradewind.xds.settings import ModelInfo, XdsSettings, parse_policy
 from tradewind.xds.snapshot import Snapshot
 
 
@@ -121,9 +121,41 @@ class Edge:
         timeout_s: float = 20.0,
     ) -> Answer:
         """One request on a connection of its own."""
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        data = _encode(body)
         sent = {"content-type": "application/json", **(headers or {})}
         return self.request(method, path, data, sent, timeout_s=timeout_s)
+
+    def stream(self, body: object, *, path: str = "/v1/chat/completions", timeout_s: float = 20.0) -> "Received":
+        """One streamed response, byte by byte as it comes; a broken one is returned as far as it came."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        try:
+            connection.request("POST", path, _encode(body), {"content-type": "application/json"})
+            response = connection.getresponse()
+            received = Received(response.status)
+            try:
+                while part := response.read1(65536):
+                    received.parts.append((time.monotonic(), part))
+                received.complete = response.isclosed() or not response.chunked
+            except (http.client.HTTPException, OSError):
+                pass
+            return received
+        finally:
+            connection.close()
+
+    async def post_many(self, bodies: Sequence[object], *, timeout_s: float = 30.0) -> list[int]:
+        """All at once, each on a connection of its own; their statuses."""
+
+        async def one(body: object) -> int:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            data = _encode(body)
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n"
+            writer.write(head.encode() + data)
+            status = int((await reader.readline()).split()[1])
+            writer.close()
+            return status
+
+        async with asyncio.timeout(timeout_s):
+            return list(await asyncio.gather(*[one(body) for body in bodies]))
 
     def get(self, path: str, *, headers: Mapping[str, str] | None = None) -> Answer:
         return self.request("GET", path, None, headers or {})
@@ -140,10 +172,50 @@ class Edge:
         finally:
             connection.close()
 
+    @contextmanager
+    def connection(self) -> Iterator["Connection"]:
+        """One keep-alive connection for many requests in a row."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            yield Connection(connection)
+        finally:
+            connection.close()
+
     def outcome(self, request_id: str, *, within_s: float = 5.0) -> Outcome:
         """The outcome of the request with this id."""
         wait_for(lambda: any(o.request_id == request_id for o in self.gateway.outcomes), within_s)
         return next(o for o in self.gateway.outcomes if o.request_id == request_id)
+
+
+@dataclass
+class Received:
+    """A streamed response: its parts with their times of arrival."""
+
+    status: int
+    parts: list[tuple[float, bytes]] = field(default_factory=list)
+    complete: bool = False  # it ended as its framing says
+
+    @property
+    def text(self) -> bytes:
+        return b"".join(part for _, part in self.parts)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A keep-alive connection."""
+
+    raw: http.client.HTTPConnection
+
+    def post(self, body: object, *, path: str = "/v1/chat/completions") -> Answer:
+        data = _encode(body)
+        self.raw.request("POST", path, data, {"content-type": "application/json"})
+        response = self.raw.getresponse()
+        data = response.read()
+        return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, data)
+
+
+def _encode(body: object) -> bytes:
+    return body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
 def wait_for(found: Callable[[], object], within_s: float = 5.0) -> None:
@@ -171,24 +243,39 @@ def routing_of(pools: Mapping[str, Sequence[tuple[str, int]]]) -> Routing:
     )
 
 
+class NoShares(SnapshotBuilder):
+    """Builds share tables of a host that no cluster has, so that Envoy's own policy decides."""
+
+    def __init__(self, settings: XdsSettings) -> None:
+        super().__init__(settings)
+        self._bytes.table = lambda pool: "127.0.0.1:1=1,"  # type: ignore[method-assign]
+
+
 @contextmanager
 def running_edge(
     directory: Path,
     *,
     protocol: Literal["delta", "sotw"] = "delta",
     log_level: str = "warning",
+    baseline: str = "",
+    lua_shares: bool = True,
     **settings: object,
 ) -> Iterator[Edge]:
-    """Envoy and its gateway servers; nothing is published yet."""
+    """Envoy and its gateway servers; nothing is published yet. `lua_shares` False: Lua routes but picks nothing."""
     port, admin = free_port(), free_port()
     socket_path = str(directory / "gateway.sock")
-    values = XdsSettings(listen=f"127.0.0.1:{port}", **settings)  # type: ignore[arg-type]
+    values = XdsSettings(
+        listen=f"127.0.0.1:{port}",
+        policy=parse_policy(baseline),
+        **settings,  # type: ignore[arg-type]
+    )
     gateway = GatewaySide(socket_path, {})
     config = EnvoyConfig(
         node_id="edge", site="east", admin=f"127.0.0.1:{admin}", socket_path=socket_path, protocol=protocol
     )
     with running_envoy(config, directory, log_level=log_level) as envoy:
-        edge = Edge(values, port, envoy, gateway, socket_path, SnapshotBuilder(values))
+        builder = SnapshotBuilder(values) if lua_shares else NoShares(values)
+        edge = Edge(values, port, envoy, gateway, socket_path, builder)
         try:
             yield edge
         finally:

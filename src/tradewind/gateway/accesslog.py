@@ -1,29 +1,41 @@
 """The access-log server of one gateway: Envoy's entries in, outcomes out."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import grpc
 from envoy.data.accesslog.v3 import accesslog_pb2
 from envoy.service.accesslog.v3 import als_pb2
 
 from tradewind.model.outcome import Outcome
-from tradewind.xds.builder import model_of_cluster
 from tradewind.xds.usage import NAMESPACE
 
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
 MAX_ATTEMPTS_KEPT = 16
+MAX_REQUESTS_KEPT = 10_000
+_UPSTREAM_END = accesslog_pb2.AccessLogType.UpstreamEnd
 _UNNAMED_ERROR_CODE = 500  # an error event without a numeric code
 
 
-class AccessLogServer:
-    """Turns each entry into an `Outcome`; entries that cannot be read are counted and dropped."""
+_Entry: TypeAlias = accesslog_pb2.HTTPAccessLogEntry
+_CellOf: TypeAlias = Callable[[str], str | None]
 
-    def __init__(self, cell_of: Callable[[str], str | None], on_outcome: Callable[[Outcome], None]) -> None:
+
+class AccessLogServer:
+    """Turns each request's entry into an `Outcome`; entries that cannot be read are counted and dropped.
+
+    Envoy tells of failed attempts in entries of their own, which come before the request's.
+    """
+
+    def __init__(self, cell_of: _CellOf, on_outcome: Callable[[Outcome], None]) -> None:
         """`cell_of`: "ip:port" -> cell id, None if no cell is there."""
         self._cell_of = cell_of
         self._on_outcome = on_outcome
+        self._failed: dict[str, tuple[FailedAttempt, ...]] = {}  # request id -> attempts, until its entry comes
         self.entries = 0
         self.unparseable = 0
+        self.forgotten = 0  # failed attempts dropped because too many requests were open
 
     def handler(self) -> "grpc.GenericRpcHandler[als_pb2.StreamAccessLogsMessage, als_pb2.StreamAccessLogsResponse]":
         """For `AdsServer(handlers=[...])`: one socket serves both."""
@@ -42,35 +54,66 @@ class AccessLogServer:
                 self.take(entry)
         return als_pb2.StreamAccessLogsResponse()
 
-    def take(self, entry: accesslog_pb2.HTTPAccessLogEntry) -> None:
-        """Read one entry and hand its outcome on."""
+    def take(self, entry: _Entry) -> None:
+        """Read one entry; a request's makes an outcome, an attempt's waits for it."""
         self.entries += 1
         try:
-            outcome = read_entry(entry, self._cell_of)
+            if entry.common_properties.access_log_type == _UPSTREAM_END:
+                self._remember(entry.request.request_id, read_attempt(entry, self._cell_of))
+                return
+            outcome = read_entry(entry, self._cell_of, self._failed.pop(entry.request.request_id, ()))
         except (ValueError, OverflowError):
             self.unparseable += 1
             return
         self._on_outcome(outcome)
 
+    def _remember(self, request_id: str, attempt: "FailedAttempt") -> None:
+        attempts = self._failed.pop(request_id, ())
+        self._failed[request_id] = (*attempts, attempt)[-MAX_ATTEMPTS_KEPT:]
+        if len(self._failed) > MAX_REQUESTS_KEPT:
+            self.forgotten += len(self._failed.pop(next(iter(self._failed))))
 
-def read_entry(entry: accesslog_pb2.HTTPAccessLogEntry, cell_of: Callable[[str], str | None]) -> Outcome:
-    """One access-log entry as an outcome. Raises ValueError for what our configuration cannot have put there."""
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """One attempt that a later one may have made good: the cell, and Envoy's flags or the engine's status."""
+
+    cell_id: str | None
+    reason: str  # "UF", "UC", "503", ...
+
+
+def read_attempt(entry: _Entry, cell_of: _CellOf) -> FailedAttempt:
+    """The entry of a failed attempt."""
+    flags = _text(entry.common_properties.custom_tags.get("flags"))
+    reason = flags or str(entry.response.response_code.value)
+    return FailedAttempt(_cell_id(entry.common_properties, cell_of), reason)
+
+
+def read_entry(entry: _Entry, cell_of: _CellOf, failed: Sequence[FailedAttempt] = ()) -> Outcome:
+    """A request's entry as an outcome. Raises ValueError for what our configuration cannot have put there.
+
+    `failed`: attempts seen under its id, oldest first; a client may use an id twice, so only the last ones count.
+    """
     common, response = entry.common_properties, entry.response
     tags: Mapping[str, str] = common.custom_tags
     flags = _text(tags.get("flags"))
     usage = common.metadata.filter_metadata[NAMESPACE].fields if NAMESPACE in common.metadata.filter_metadata else {}
+    attempts = max(common.upstream_request_attempt_count, 1)
+    cell_id = _cell_id(common, cell_of)
+    recent = failed[-attempts:]  # the one that answered is among them if it failed too
+    earlier = [attempt for attempt in recent[: attempts - 1] if attempt.cell_id]
     return Outcome(
         request_id=entry.request.request_id,
-        cell_id=_cell_id(common, cell_of),
-        model=model_of_cluster(common.upstream_cluster),
+        cell_id=cell_id,
+        model=_model(common.route_name),
         status=response.response_code.value,
         flags=flags,
-        attempts=max(common.upstream_request_attempt_count, 1),
-        attempted_cells=_attempted(_text(tags.get("attempted")), cell_of),
+        attempts=attempts,
+        attempted_cells=(*[a.cell_id for a in earlier if a.cell_id], *([cell_id] if cell_id else [])),
+        attempt_failures=tuple(a.reason for a in earlier),
         request_bytes=entry.request.request_body_bytes,
         response_bytes=response.response_body_bytes,
         ttft_s=_micros(tags.get("ttft_us")),
-        attempt_s=_attempt_s(common),
         duration_s=common.duration.ToNanoseconds() / 1e9,
         prompt_tokens=_count(usage, "prompt_tokens"),
         cached_tokens=_count(usage, "cached_tokens"),
@@ -81,25 +124,18 @@ def read_entry(entry: accesslog_pb2.HTTPAccessLogEntry, cell_of: Callable[[str],
     )
 
 
-def _cell_id(common: accesslog_pb2.AccessLogCommon, cell_of: Callable[[str], str | None]) -> str | None:
+def _model(route_name: str) -> str | None:
+    """Routes of pools are named pool/<version>/<model>."""
+    kind, _, rest = route_name.partition("/")
+    return rest.partition("/")[2] or None if kind == "pool" else None
+
+
+def _cell_id(common: accesslog_pb2.AccessLogCommon, cell_of: _CellOf) -> str | None:
     if not common.HasField("upstream_remote_address"):
         return None
     socket = common.upstream_remote_address.socket_address
     host = f"[{socket.address}]" if ":" in socket.address else socket.address
     return cell_of(f"{host}:{socket.port_value}")
-
-
-def _attempt_s(common: accesslog_pb2.AccessLogCommon) -> float | None:
-    """Envoy keeps the times of the newest attempt only."""
-    if not common.HasField("time_to_first_upstream_tx_byte"):
-        return None
-    return common.time_to_first_upstream_tx_byte.ToNanoseconds() / 1e9
-
-
-def _attempted(text: str, cell_of: Callable[[str], str | None]) -> tuple[str, ...]:
-    addresses = text.split(",")[:MAX_ATTEMPTS_KEPT] if text else []
-    cells = [cell_of(address) for address in addresses]
-    return tuple(cell for cell in cells if cell is not None)
 
 
 def _text(value: str | None) -> str:

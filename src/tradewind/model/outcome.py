@@ -13,7 +13,8 @@ class Outcome:
     status: int = 0  # 0 when no response was sent
     flags: str = ""  # Envoy response flags, e.g. "UF,URX"
     attempts: int = 1
-    attempted_cells: tuple[str, ...] = ()  # in order, when Envoy tells
+    attempted_cells: tuple[str, ...] = ()  # in order, the last one is the one that answered
+    attempt_failures: tuple[str, ...] = ()  # why each earlier attempt failed: Envoy flags or the status, "UF", "503"
     request_bytes: int = 0
     response_bytes: int = 0
     ttft_s: float | None = None  # request start to first response body byte

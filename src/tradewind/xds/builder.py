@@ -7,11 +7,12 @@ from tradewind.xds import types
 from tradewind.xds.cluster import build_cluster
 from tradewind.xds.endpoints import EndpointBytes
 from tradewind.xds.listener import build_listener
-from tradewind.xds.routes import fixed_routes, pool_route, route_configuration, route_field
+from tradewind.xds.routes import fixed_routes, pool_route, route_configuration, with_shares
 from tradewind.xds.settings import LISTENER_NAME, ROUTES_NAME, ModelInfo, XdsSettings
 from tradewind.xds.snapshot import Resource, Snapshot
 
 _MAX_MODEL_CHARS = 256
+_CLUSTER_PREFIX = "pool/"
 
 
 class SnapshotBuilder:
@@ -23,6 +24,7 @@ class SnapshotBuilder:
         payload = build_listener(settings).SerializeToString(deterministic=True)
         self._listener = Resource.of(types.LISTENER, LISTENER_NAME, payload)
         self._clusters: dict[str, Resource] = {}
+        self._pool_routes: dict[str, bytes] = {}
         self._fixed: tuple[tuple[ModelInfo, ...], str, bytes] | None = None
 
     def build(self, routing: Routing, models: Sequence[ModelInfo] = ()) -> Snapshot:
@@ -34,7 +36,8 @@ class SnapshotBuilder:
         refused: list[tuple[str, str]] = []
         pools = [self._usable(pool, refused) for pool in routing.pools if _nameable(pool.model, refused)]
         self._bytes.trim(keep=2 * sum(len(pool.endpoints) for pool in pools) + 1024)
-        self._clusters = {_cluster_name(pool): self._cluster(_cluster_name(pool)) for pool in pools}
+        self._clusters = {name: self._cluster(name) for name in map(_cluster_name, pools)}
+        self._pool_routes = {name: self._base_route(name) for name in self._clusters}
         weighted = self._settings.policy.weighted
         assignments = {}
         routes = []
@@ -56,12 +59,13 @@ class SnapshotBuilder:
     def _usable(self, pool: PoolRouting, refused: list[tuple[str, str]]) -> PoolRouting:
         """The pool without endpoints that Envoy would refuse, or drop in silence as twins."""
         addresses = [e.address for e in pool.endpoints]
-        if len(set(addresses)) == len(addresses) and all(map(self._bytes.accepts, addresses)):
+        bad = self._bytes.refused(addresses)
+        if not bad and len(set(addresses)) == len(addresses):
             return pool
         kept = []
         taken: dict[str, str] = {}
         for endpoint in pool.endpoints:
-            if not self._bytes.accepts(endpoint.address):
+            if endpoint.address in bad:
                 refused.append((endpoint.cell_id, f'address "{endpoint.address}" is not ip:port'))
             elif endpoint.address in taken:
                 refused.append((endpoint.cell_id, f"address {endpoint.address} is cell {taken[endpoint.address]}'s"))
@@ -78,9 +82,13 @@ class SnapshotBuilder:
             types.CLUSTER, name, build_cluster(name, self._settings).SerializeToString(deterministic=True)
         )
 
+    def _base_route(self, name: str) -> bytes:
+        known = self._pool_routes.get(name)
+        return pool_route(name.removeprefix(_CLUSTER_PREFIX), name, self._settings) if known is None else known
+
     def _pool_route(self, pool: PoolRouting, name: str, version: str, *, weighted: bool) -> bytes:
         table = self._bytes.table(pool) if weighted else ""
-        return route_field(pool_route(pool.model, name, version=version[:16], table=table, settings=self._settings))
+        return with_shares(self._pool_routes[name], model=pool.model, version=version[:16], table=table)
 
     def _fixed_routes(self, pools: Sequence[PoolRouting], models: Sequence[ModelInfo]) -> bytes:
         known = {info.model: info for info in models}
@@ -92,13 +100,7 @@ class SnapshotBuilder:
 
 
 def _cluster_name(pool: PoolRouting) -> str:
-    return f"pool/{pool.model}"
-
-
-def model_of_cluster(cluster: str) -> str | None:
-    """The model whose pool this Envoy cluster is; None for any other cluster."""
-    prefix, slash, model = cluster.partition("/")
-    return model if prefix == "pool" and slash and model else None
+    return _CLUSTER_PREFIX + pool.model
 
 
 def _nameable(model: str, refused: list[tuple[str, str]]) -> bool:

@@ -1,11 +1,11 @@
 """One pool's endpoints as the bytes of a ClusterLoadAssignment, and as the share table that Lua reads."""
 
 import ipaddress
-from itertools import groupby
-from operator import attrgetter
+from collections import defaultdict
+from collections.abc import Iterable
 
 from tradewind.model.routing import Endpoint, PoolRouting
-from tradewind.xds.encode import message_field, varint_field
+from tradewind.xds.encode import message_field, varint, varint_field
 
 MAX_WEIGHT_SUM = 2**32 - 1
 
@@ -16,6 +16,8 @@ _CLA_NAME, _CLA_ENDPOINTS = 1, 2
 _ENDPOINT_ADDRESS, _ADDRESS_SOCKET, _SOCKET_ADDRESS, _SOCKET_PORT = 1, 1, 2, 3
 _LOCALITY_REGION = 1
 _UINT32_VALUE = 1
+_MAX_WEIGHT_FIELD = 8  # bytes: tag, length, tag, and a varint of at most five
+_MAX_WEIGHTS_KEPT = 4096
 
 
 class SnapshotError(ValueError):
@@ -36,68 +38,76 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 class EndpointBytes:
-    """Remembers the encoding of each address and weight, so that a new weight costs one join."""
+    """Remembers the encoding of each address and weight, so that a new weight costs one look-up and one join."""
 
     def __init__(self) -> None:
-        self._addresses: dict[str, tuple[bytes, str]] = {}
-        self._weights: dict[int, tuple[bytes, str]] = {}
+        self._framed: dict[str, tuple[bytes, ...]] = {}
+        self._texts: dict[str, str] = {}
+        self._weights: dict[int, bytes] = {}
+        self._weight_texts: dict[int, str] = {}
 
     def trim(self, *, keep: int) -> None:
         """Forget everything once more than `keep` addresses are held; the next build fills it again."""
-        if len(self._addresses) > keep:
-            self._addresses.clear()
-        if len(self._weights) > 4096:
+        if len(self._framed) > keep:
+            self._framed.clear()
+            self._texts.clear()
+        if len(self._weights) > _MAX_WEIGHTS_KEPT:
             self._weights.clear()
+            self._weight_texts.clear()
 
-    def accepts(self, address: str) -> bool:
-        """True if Envoy would take this address."""
-        try:
-            return address in self._addresses or bool(self._encode_address(address))
-        except SnapshotError:
-            return False
+    def refused(self, addresses: Iterable[str]) -> set[str]:
+        """Those that Envoy would not take; the others are known from now on."""
+        return {address for address in set(addresses) - self._framed.keys() if not self._learn_address(address)}
 
     def assignment(self, name: str, pool: PoolRouting, *, weighted: bool) -> bytes:
-        """The serialised ClusterLoadAssignment: one locality per site, sites and cells in sorted order."""
-        if sum([e.weight for e in pool.endpoints]) > MAX_WEIGHT_SUM:
-            raise SnapshotError(f'model "{pool.model}": the weights sum to more than {MAX_WEIGHT_SUM}')
+        """The serialised ClusterLoadAssignment: one locality per site, sites sorted, cells in the pool's order.
+
+        Every address must have passed `refused`. Raises SnapshotError on weights that Envoy would refuse.
+        """
+        self._learn_weights(pool, weighted=weighted)
+        sites: defaultdict[str, list[Endpoint]] = defaultdict(list)
+        for endpoint in pool.endpoints:
+            sites[endpoint.site].append(endpoint)
         parts = [message_field(_CLA_NAME, name.encode())]
-        for site, members in groupby(sorted(pool.endpoints, key=_by_site), key=attrgetter("site")):
-            encoded = [self._lb_endpoint(member, weighted=weighted) for member in members]
+        for site in sorted(sites):
             locality = message_field(_LOCALITY_LOCALITY, message_field(_LOCALITY_REGION, site.encode()))
-            parts.append(message_field(_CLA_ENDPOINTS, locality + b"".join(encoded)))
+            members = self._weighted(sites[site]) if weighted else self._equal(sites[site])
+            parts.append(message_field(_CLA_ENDPOINTS, locality + members))
         return b"".join(parts)
 
     def table(self, pool: PoolRouting) -> str:
-        """The share table: "ip:port=weight," per endpoint in cell order."""
-        addresses, weights = self._addresses, self._weights
-        return "".join([addresses[e.address][1] + weights[e.weight][1] for e in pool.endpoints])
+        """The share table: "ip:port=weight," per endpoint in the pool's order."""
+        texts, weights = self._texts, self._weight_texts
+        return "".join([texts[e.address] + weights[e.weight] for e in pool.endpoints])
 
-    def _lb_endpoint(self, endpoint: Endpoint, *, weighted: bool) -> bytes:
-        weight = endpoint.weight if weighted else 1
-        head = self._addresses.get(endpoint.address) or self._encode_address(endpoint.address)
-        tail = self._weights.get(weight) or self._encode_weight(weight)
-        body = head[0] + tail[0]
-        length = len(body)
-        # Field 2 with a one-byte length: every IPv4 and IPv6 endpoint fits.
-        return bytes((_LOCALITY_LB_ENDPOINTS << 3 | 2, length)) + body
+    def _weighted(self, endpoints: list[Endpoint]) -> bytes:
+        framed, weights = self._framed, self._weights
+        return b"".join([framed[e.address][len(w := weights[e.weight])] + w for e in endpoints])
 
-    def _encode_address(self, address: str) -> tuple[bytes, str]:
-        ip, port = split_address(address)
+    def _equal(self, endpoints: list[Endpoint]) -> bytes:
+        weight = self._weights[1]
+        return b"".join([self._framed[e.address][len(weight)] + weight for e in endpoints])
+
+    def _learn_address(self, address: str) -> bool:
+        try:
+            ip, port = split_address(address)
+        except SnapshotError:
+            return False
         socket = message_field(_SOCKET_ADDRESS, ip.encode()) + varint_field(_SOCKET_PORT, port)
-        endpoint = message_field(_ENDPOINT_ADDRESS, message_field(_ADDRESS_SOCKET, socket))
-        text = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-        encoded = (message_field(_LB_ENDPOINT_ENDPOINT, endpoint), text + "=")
-        assert len(encoded[0]) < 110, "the one-byte length of _lb_endpoint holds"
-        self._addresses[address] = encoded
-        return encoded
+        body = message_field(
+            _LB_ENDPOINT_ENDPOINT, message_field(_ENDPOINT_ADDRESS, message_field(_ADDRESS_SOCKET, socket))
+        )
+        tag = varint(_LOCALITY_LB_ENDPOINTS << 3 | 2)
+        self._framed[address] = tuple(tag + varint(len(body) + tail) + body for tail in range(_MAX_WEIGHT_FIELD + 1))
+        self._texts[address] = f"[{ip}]:{port}=" if ":" in ip else f"{ip}:{port}="
+        return True
 
-    def _encode_weight(self, weight: int) -> tuple[bytes, str]:
-        if not 1 <= weight <= MAX_WEIGHT_SUM:
-            raise SnapshotError(f"weight {weight}: Envoy takes 1..{MAX_WEIGHT_SUM}")
-        encoded = (message_field(_LB_ENDPOINT_WEIGHT, varint_field(_UINT32_VALUE, weight)), f"{weight},")
-        self._weights[weight] = encoded
-        return encoded
-
-
-def _by_site(endpoint: Endpoint) -> tuple[str, str]:
-    return endpoint.site, endpoint.cell_id
+    def _learn_weights(self, pool: PoolRouting, *, weighted: bool) -> None:
+        weights = [e.weight for e in pool.endpoints] if weighted else [1]
+        for weight in set(weights) - self._weights.keys():
+            if not 1 <= weight <= MAX_WEIGHT_SUM:
+                raise SnapshotError(f'model "{pool.model}": weight {weight}; Envoy takes 1..{MAX_WEIGHT_SUM}')
+            self._weights[weight] = message_field(_LB_ENDPOINT_WEIGHT, varint_field(_UINT32_VALUE, weight))
+            self._weight_texts[weight] = f"{weight},"
+        if sum(weights) > MAX_WEIGHT_SUM:
+            raise SnapshotError(f'model "{pool.model}": the weights sum to more than {MAX_WEIGHT_SUM}')

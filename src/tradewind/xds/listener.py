@@ -18,7 +18,7 @@ from google.protobuf import wrappers_pb2
 
 from tradewind.xds.cluster import ads_source, duration, pack
 from tradewind.xds.endpoints import split_address
-from tradewind.xds.local_replies import local_replies
+from tradewind.xds.local_replies import local_replies, status_filter
 from tradewind.xds.routes import KEY_HEADER, LUA_FILTER
 from tradewind.xds.settings import GATEWAY_CLUSTER, LISTENER_NAME, ROUTES_NAME, XdsSettings
 from tradewind.xds.usage import usage_filters
@@ -27,7 +27,6 @@ ACCESS_LOG_NAME = "tradewind"
 # Tag -> Envoy's command operator. Engines flush headers early: the first token is the first byte of the body.
 ACCESS_LOG_TAGS = {
     "ttft_us": "%COMMON_DURATION(DS_RX_BEG:US_RX_BODY_BEG:us)%",
-    "attempted": "%UPSTREAM_HOSTS_ATTEMPTED%",
     "flags": "%RESPONSE_FLAGS%",
 }
 _ACCESS_LOG_BUFFER_BYTES = 16_384
@@ -58,7 +57,7 @@ def _connection_manager(settings: XdsSettings) -> hcm_pb2.HttpConnectionManager:
     return manager(
         stat_prefix=LISTENER_NAME,
         rds=hcm_pb2.Rds(config_source=ads_source(), route_config_name=ROUTES_NAME),
-        http_filters=_http_filters(),
+        http_filters=_http_filters(settings),
         use_remote_address=wrappers_pb2.BoolValue(value=True),
         preserve_external_request_id=True,
         always_set_request_id_in_response=True,
@@ -94,9 +93,9 @@ def _early_mutation() -> extension_pb2.TypedExtensionConfig:
     return extension_pb2.TypedExtensionConfig(name="tradewind.strip", typed_config=pack(config))
 
 
-def _http_filters() -> list[hcm_pb2.HttpFilter]:
+def _http_filters(settings: XdsSettings) -> list[hcm_pb2.HttpFilter]:
     lua = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=lua_source()))
-    router = router_pb2.Router(suppress_envoy_headers=True)
+    router = router_pb2.Router(suppress_envoy_headers=True, upstream_log=[_access_log(settings, only=_failed())])
     return [
         *usage_filters(),
         hcm_pb2.HttpFilter(name=LUA_FILTER, typed_config=pack(lua)),
@@ -104,7 +103,16 @@ def _http_filters() -> list[hcm_pb2.HttpFilter]:
     ]
 
 
-def _access_log(settings: XdsSettings) -> accesslog_pb2.AccessLog:
+def _failed() -> accesslog_pb2.AccessLogFilter:
+    """Attempts without a status (refused, reset) or with a server error: what a later attempt may have made good."""
+    comparison = accesslog_pb2.ComparisonFilter
+    return accesslog_pb2.AccessLogFilter(
+        or_filter=accesslog_pb2.OrFilter(filters=[status_filter(comparison.EQ, 0), status_filter(comparison.GE, 500)])
+    )
+
+
+def _access_log(settings: XdsSettings, *, only: accesslog_pb2.AccessLogFilter | None = None) -> accesslog_pb2.AccessLog:
+    """The log of requests, and with `only` that of attempts. Equal settings make them share one buffer, in order."""
     service = grpc_service_pb2.GrpcService(
         envoy_grpc=grpc_service_pb2.GrpcService.EnvoyGrpc(cluster_name=GATEWAY_CLUSTER)
     )
@@ -118,4 +126,4 @@ def _access_log(settings: XdsSettings) -> accesslog_pb2.AccessLog:
         custom_tags=tags,
     )
     config = als_pb2.HttpGrpcAccessLogConfig(common_config=common, additional_response_headers_to_log=["retry-after"])
-    return accesslog_pb2.AccessLog(name="envoy.access_loggers.http_grpc", typed_config=pack(config))
+    return accesslog_pb2.AccessLog(name="envoy.access_loggers.http_grpc", filter=only, typed_config=pack(config))

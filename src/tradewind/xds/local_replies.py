@@ -7,7 +7,6 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from tradewind.xds.routes import error_body
 
 _RETRY_AFTER_S = 1
-_ComparisonFilter = accesslog_pb2.ComparisonFilter
 
 
 def local_replies() -> hcm_pb2.LocalReplyConfig:
@@ -32,12 +31,16 @@ def _flagged(
     return _mapper(condition, error_body(message, kind=kind, code=code), retry=retry)
 
 
-def _status(status: int, message: str, *, code: str) -> hcm_pb2.ResponseMapper:
-    comparison = _ComparisonFilter(
-        op=_ComparisonFilter.EQ,
-        value=base_pb2.RuntimeUInt32(default_value=status, runtime_key=f"tradewind.local_reply_{status}"),
+def status_filter(op: int, status: int) -> accesslog_pb2.AccessLogFilter:
+    """A condition on the response's status; none yet reads as 0."""
+    comparison = accesslog_pb2.ComparisonFilter(
+        op=op, value=base_pb2.RuntimeUInt32(default_value=status, runtime_key=f"tradewind.status_{status}")
     )
-    condition = accesslog_pb2.AccessLogFilter(status_code_filter=accesslog_pb2.StatusCodeFilter(comparison=comparison))
+    return accesslog_pb2.AccessLogFilter(status_code_filter=accesslog_pb2.StatusCodeFilter(comparison=comparison))
+
+
+def _status(status: int, message: str, *, code: str) -> hcm_pb2.ResponseMapper:
+    condition = status_filter(accesslog_pb2.ComparisonFilter.EQ, status)
     return _mapper(condition, error_body(message, kind="invalid_request_error", code=code), retry=False)
 
 

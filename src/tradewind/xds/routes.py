@@ -21,14 +21,16 @@ LUA_FILTER = "tradewind.share"
 # Field numbers of envoy.config.route.v3.
 _CONFIG_NAME, _CONFIG_VIRTUAL_HOSTS, _CONFIG_MAX_DIRECT_BODY = 1, 2, 11
 _HOST_NAME, _HOST_DOMAINS, _HOST_ROUTES = 1, 2, 3
+_ROUTE_METADATA, _ROUTE_NAME = 4, 14
+_METADATA_FILTERS, _STRUCT_FIELDS, _VALUE_STRING = 1, 1, 3
 _MAX_DIRECT_BODY_BYTES = 4_194_304
 
 # 504 is not here: its time is spent, and the engine may still be generating.
 _RETRIABLE_STATUSES = (502, 503)
 # `reset` stops at the response headers: Envoy never retries what the client has begun to read.
 _RETRY_ON = "connect-failure,refused-stream,reset,retriable-status-codes"
-# Each attempt is a table look-up; a cell may hold nearly all of the table.
-_HOST_SELECTION_ATTEMPTS = 500
+# Each attempt is a table look-up of some 50 ns; a dead cell may hold nearly all of the table.
+_HOST_SELECTION_ATTEMPTS = 4096
 
 CREDENTIAL_HEADERS = ("authorization", "proxy-authorization", "x-api-key", "api-key", "cookie")
 
@@ -42,17 +44,25 @@ def error_body(message: str, *, kind: str, code: str, param: str | None = None) 
     return _dump({"error": {"message": message, "type": kind, "param": param, "code": code}})
 
 
-def pool_route(model: str, cluster: str, *, version: str, table: str, settings: XdsSettings) -> route_pb2.Route:
-    """The route of one pool. `table` empty: Envoy's own policy spreads, Lua picks nothing."""
+def pool_route(model: str, cluster: str, settings: XdsSettings) -> bytes:
+    """The serialised route of one pool, without what changes with the weights."""
     route = route_pb2.Route(
-        name=f"pool/{version}" if table else "pool",
         match=route_pb2.RouteMatch(prefix="/", headers=[_header_is(POOL_HEADER, model)]),
         route=_action(cluster, settings),
         request_headers_to_remove=_removed_headers(settings),
     )
-    if table:
-        route.metadata.filter_metadata[LUA_FILTER].update({"shares": table})
-    return route
+    return bytes(route.SerializeToString(deterministic=True))
+
+
+def with_shares(route: bytes, *, model: str, version: str, table: str) -> bytes:
+    """A pool's route as a field of its virtual host. `table` empty: Envoy's own policy spreads, Lua picks nothing."""
+    name = message_field(_ROUTE_NAME, f"pool/{version if table else ''}/{model}".encode())
+    if not table:
+        return message_field(_HOST_ROUTES, route + name)
+    value = message_field(_VALUE_STRING, table.encode())
+    struct = message_field(_STRUCT_FIELDS, message_field(1, b"shares") + message_field(2, value))
+    metadata = message_field(_METADATA_FILTERS, message_field(1, LUA_FILTER.encode()) + message_field(2, struct))
+    return message_field(_HOST_ROUTES, route + name + message_field(_ROUTE_METADATA, metadata))
 
 
 def _action(cluster: str, settings: XdsSettings) -> route_pb2.RouteAction:
@@ -94,10 +104,10 @@ def fixed_routes(models: Sequence[ModelInfo], *, only_model: str, settings: XdsS
     routes += [_answer(_exact(path), 405, _BAD_METHOD) for path in (*settings.json_paths, *MULTIPART_PATHS)]
     routes.append(_answer(_exact("/v1/models"), 405, _BAD_METHOD))
     routes.append(_answer(route_pb2.RouteMatch(prefix="/"), 404, _NOT_FOUND))
-    return b"".join([route_field(route) for route in routes])
+    return b"".join([_route_field(route) for route in routes])
 
 
-def route_field(route: route_pb2.Route) -> bytes:
+def _route_field(route: route_pb2.Route) -> bytes:
     """One route as a field of its virtual host."""
     return message_field(_HOST_ROUTES, route.SerializeToString(deterministic=True))
 

@@ -294,10 +294,48 @@ function envoy_on_request(h)
   h:headers():replace("x-tw-pool", model)
   h:clearRouteCache()
   local metadata = h:metadata() -- resolves the route again
-  local version = string.match(h:streamInfo():routeName() or "", "^pool(.*)$")
+  local version = string.match(h:streamInfo():routeName() or "", "^pool/(%x*)/")
   if not version then return refuse_unknown(h, model) end
   if version == "" then return end -- a baseline, or a pool without cells
   local pool = pool_state(model, key)
   if pool.version ~= version then load_table(pool, metadata:get("shares"), version) end
   h:setUpstreamOverrideHost(pool.pick(pool), false)
+end
+
+-- Responses ----------------------------------------------------------------------------------------------------------
+
+local TAIL_BYTES = 4096 -- the usage of a whole JSON answer stands at its end
+
+local function number(text, name)
+  return tonumber(string.match(text, '"' .. name .. '"%s*:%s*(%d+)'))
+end
+
+local function last_usage(tail)
+  local at, usage = find(tail, '"usage"', 1, true), nil
+  while at do
+    if byte(tail, at - 1) ~= 92 then usage = string.match(tail, '^"usage"%s*:%s*(%b{})', at) or usage end
+    at = find(tail, '"usage"', at + 7, true)
+  end
+  return usage
+end
+
+-- Reads along as the answer passes; nothing is held back. Streams of events are read by Envoy's own filter.
+function envoy_on_response(h)
+  local headers = h:headers()
+  if not find(headers:get("content-type") or "", "^application/json") or headers:get("content-encoding") then return end
+  local tail = ""
+  for chunk in h:bodyChunks() do
+    local n = chunk:length()
+    local m = math.min(n, TAIL_BYTES)
+    tail = sub(tail .. chunk:getBytes(n - m, m), -TAIL_BYTES)
+  end
+  local usage = last_usage(tail)
+  if not usage then return end
+  local counts = {
+    prompt_tokens = number(usage, "prompt_tokens") or number(usage, "input_tokens"),
+    completion_tokens = number(usage, "completion_tokens") or number(usage, "output_tokens"),
+    cached_tokens = number(usage, "cached_tokens"),
+  }
+  local metadata = h:streamInfo():dynamicMetadata()
+  for name, count in pairs(counts) do metadata:set("tradewind.usage", name, count) end
 end

@@ -1,10 +1,10 @@
-"""Filters that put token usage and in-band errors of a response into dynamic metadata for the access log.
+"""The filter that puts token usage and in-band errors of a stream into dynamic metadata for the access log.
 
 `sse_to_metadata` and its JSON parser are marked work in progress by Envoy; this module is the only one that names
-them, and the integration tests hold them to the pinned Envoy.
+them, and the integration tests hold them to the pinned Envoy. Whole JSON answers are read by share.lua: Envoy's
+`json_to_metadata` would hold them back until their end.
 """
 
-from envoy.extensions.filters.http.json_to_metadata.v3 import json_to_metadata_pb2 as json_filter
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from google.protobuf import json_format, struct_pb2
 from xds.type.v3 import typed_struct_pb2
@@ -29,24 +29,8 @@ _ERRORS = (("error_code", ("error", "code"), "NUMBER"), ("error_text", ("error",
 
 
 def usage_filters() -> list[hcm_pb2.HttpFilter]:
-    """The filters, in chain order: whole JSON responses, then server-sent events."""
-    return [
-        hcm_pb2.HttpFilter(name="envoy.filters.http.json_to_metadata", typed_config=pack(_json_filter())),
-        hcm_pb2.HttpFilter(name="envoy.filters.http.sse_to_metadata", typed_config=pack(_sse_filter())),
-    ]
-
-
-def _json_filter() -> json_filter.JsonToMetadata:
-    rules = [
-        json_filter.JsonToMetadata.Rule(
-            selectors=[json_filter.JsonToMetadata.Selector(key=key) for key in path],
-            on_present=json_filter.JsonToMetadata.KeyValuePair(
-                metadata_namespace=NAMESPACE, key=name, type=json_filter.JsonToMetadata.NUMBER
-            ),
-        )
-        for name, path in _COUNTS
-    ]
-    return json_filter.JsonToMetadata(response_rules=json_filter.JsonToMetadata.MatchRules(rules=rules))
+    """The filters, in chain order."""
+    return [hcm_pb2.HttpFilter(name="envoy.filters.http.sse_to_metadata", typed_config=pack(_sse_filter()))]
 
 
 def _sse_filter() -> typed_struct_pb2.TypedStruct:
