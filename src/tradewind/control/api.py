@@ -38,7 +38,7 @@ class CellRow(Row, frozen=True, kw_only=True):
     engine_version: str | None
     hardware: str | None
     labels: dict[str, str]
-    signals: dict[str, float | None]
+    signals: dict[str, float | bool | None]
     unknown: list[UnknownRow]
     flags: list[str]
     in_flight: int

@@ -57,7 +57,7 @@ def cell_row(status: CellStatus) -> CellRow:
     )
 
 
-def signals(telemetry: Telemetry) -> Iterator[tuple[str, float | None]]:
+def signals(telemetry: Telemetry) -> Iterator[tuple[str, float | bool | None]]:
     """Every scalar reading as ("engine.queue_requests", value or None); a missing group is all unknown."""
     for group, kind in _READINGS:
         reading = getattr(telemetry, group)

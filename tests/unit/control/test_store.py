@@ -1,0 +1,180 @@
+"""The state file: what it keeps, and that nothing on disk can stop a control."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.support.polling import until
+from tradewind.control import saver as saver_module
+from tradewind.control.saver import Saver
+from tradewind.control.store import Changes, Drain, Saved, Store, StoreError, open_store
+from tradewind.model.cell import Capabilities, Cell, CellState
+from tradewind.model.view import CellView
+
+
+def cell(cell_id: str, *, address: str = "127.0.0.1:8000", state: CellState = CellState.READY) -> CellView:
+    return CellView(
+        cell=Cell(
+            cell_id=cell_id,
+            site="east",
+            address=address,
+            capabilities=Capabilities(models=("a", "b"), max_model_len=1024),
+            labels=(("rack", "7"),),
+        ),
+        state=state,
+        incarnation="inc",
+        sequence=9,
+        silent=True,
+    )
+
+
+def saved_of(*views: CellView, drains: dict[str, Drain] | None = None) -> Saved:
+    return Saved(cells={view.cell.cell_id: view for view in views}, drains=drains or {})
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    store, saved, problem = open_store(path)
+    assert (saved, problem) == (saved_of(), "")
+    store.apply(Changes(cells={"a": cell("a"), "b": cell("b")}, drains={"a": Drain(since_unix_s=5.0, reason="disk")}))
+    store.apply(Changes(cells={"b": None, "a": cell("a", address="127.0.0.1:9")}, drains={}))
+    store.set_incarnation("one")
+    store.close()
+    store, saved, problem = open_store(path)
+    store.close()
+    assert problem == ""
+    assert saved.incarnation == "one"
+    assert saved.cells == {"a": cell("a", address="127.0.0.1:9")}
+    assert saved.drains == {"a": Drain(since_unix_s=5.0, reason="disk")}
+
+
+def test_replace_leaves_nothing_old(tmp_path: Path) -> None:
+    store, _, _ = open_store(tmp_path / "state.sqlite")
+    store.apply(Changes(cells={"a": cell("a")}, drains={"a": Drain(since_unix_s=1.0)}))
+    store.replace(saved_of(cell("b")))
+    assert store.load() == saved_of(cell("b"))
+    store.close()
+
+
+@pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_fc_40_a_corrupt_file_is_kept_aside_and_the_state_starts_empty(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "state.sqlite"
+    path.write_bytes(content)
+    store, saved, problem = open_store(path)
+    assert saved == saved_of()
+    assert "kept as" in problem
+    assert (tmp_path / "state.sqlite.bad").read_bytes() == content
+    store.apply(Changes(cells={"a": cell("a")}, drains={}))
+    assert store.load().cells == {"a": cell("a")}
+    store.close()
+
+
+def test_fc_40_a_file_with_unreadable_rows_is_kept_aside(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    store, _, _ = open_store(path)
+    store.apply(Changes(cells={"a": cell("a")}, drains={}))
+    store.close()
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE cell SET capabilities = '{'")
+    db.close()
+    store, saved, problem = open_store(path)
+    store.close()
+    assert saved == saved_of()
+    assert "kept as" in problem
+
+
+def test_a_file_of_a_newer_program_is_kept_aside(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    store, _, problem = open_store(path)
+    store.close()
+    assert "schema version 99" in problem
+
+
+def test_fc_40_disk_full_is_an_error_that_leaves_the_file_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    store = Store(path, max_bytes=64 * 1024)
+    many = {f"cell-{number}": cell(f"cell-{number}") for number in range(2_000)}
+    with pytest.raises(StoreError, match="full") as caught:
+        store.apply(Changes(cells=dict(many), drains={}))
+    assert not caught.value.corrupt
+    assert store.load() == saved_of()  # all or none
+    store.close()
+
+
+def test_no_directory_to_write_in_is_not_corruption(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError) as caught:
+        open_store(tmp_path / "file" / "state.sqlite")
+    assert not caught.value.corrupt
+
+
+def test_saver_writes_behind_and_answers_when_it_is_on_disk(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+
+    async def scenario() -> None:
+        saver = Saver(path, incarnation="one", snapshot=saved_of)
+        assert await saver.load() == saved_of()
+        task = asyncio.create_task(saver.run())
+        saver.put_cell("a", cell("a"))
+        saver.put_drain("a", Drain(since_unix_s=1.0))
+        assert await saver.settled(5.0)
+        saver.put_cell("b", cell("b"))  # still waiting when the process ends
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+    store, saved, _ = open_store(path)
+    store.close()
+    assert sorted(saved.cells) == ["a", "b"]
+    assert saved.incarnation == "one"
+    assert saved.drains == {"a": Drain(since_unix_s=1.0)}
+
+
+def test_fc_40_saver_runs_on_without_a_disk_and_recovers_with_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saver_module, "RETRY_S", 0.02)
+    blocked = tmp_path / "dir"
+    blocked.write_text("a file where the directory should be")
+    memory = saved_of(cell("a"), cell("b"), drains={"b": Drain(since_unix_s=2.0)})
+
+    async def scenario() -> None:
+        saver = Saver(blocked / "state.sqlite", incarnation="one", snapshot=lambda: memory)
+        assert await saver.load() == saved_of()
+        assert saver.problem
+        assert saver.started_empty_because
+        task = asyncio.create_task(saver.run())
+        saver.put_cell("a", cell("a"))
+        assert not await saver.settled(5.0)
+        failures = saver.failures
+        blocked.unlink()
+        await until(lambda: not saver.problem)
+        assert failures >= 2
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+    store, saved, _ = open_store(blocked / "state.sqlite")
+    store.close()
+    assert (saved.cells, saved.drains) == (memory.cells, memory.drains)
+
+
+def test_saver_asks_for_no_more_than_one_row_per_cell(tmp_path: Path) -> None:
+    async def scenario() -> int:
+        saver = Saver(tmp_path / "state.sqlite", incarnation="one", snapshot=saved_of)
+        await saver.load()
+        for number in range(10_000):
+            saver.put_cell("a", cell("a", address=f"127.0.0.1:{number}"))
+        waiting = len(saver._cells)
+        task = asyncio.create_task(saver.run())
+        assert await saver.settled(5.0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return waiting
+
+    assert asyncio.run(scenario()) == 1
