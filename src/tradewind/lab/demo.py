@@ -33,6 +33,7 @@ WEIGHTS, ROUND_ROBIN = "weights", "round-robin"
 RATE_PER_S = 7.0
 SLO_TTFT_S = 1.5
 LINE_EVERY_S = 5.0
+LOG_WIDTH = 120
 DRAW_EVERY_S = 0.5
 
 
@@ -85,6 +86,8 @@ class _Demo:
     def __init__(self, options: DemoOptions, *, live: bool, say: Say) -> None:
         self.options = options
         self.console = Console(stderr=not live)
+        if not self.console.is_terminal:
+            self.console = Console(stderr=not live, width=LOG_WIDTH)
         self.live = live
         self.say = say
         self.arms: list[Arm] = []

@@ -25,8 +25,8 @@ def demo_faults(duration_s: float, *, dark_cells: Sequence[str]) -> list[Planned
     def span(begin: float, end: float) -> tuple[float, float]:
         return begin * duration_s, end * duration_s
 
-    hot, small = span(0.13, 0.42), span(0.27, 0.52)
-    kill, dark, control = span(0.56, 0.72), span(0.66, 0.82), span(0.76, 0.87)
+    hot, small = span(0.13, 1.0), span(0.25, 0.75)
+    kill, dark, control = span(0.45, 0.62), span(0.6, 0.8), span(0.72, 0.84)
     return [
         emulator_fault(
             "thermal",
@@ -80,8 +80,8 @@ def _control_killed(at_s: float, until_s: float) -> PlannedFault:
         await grid.start(grid.control)
 
     def seen(observer: Observer, after_s: float) -> Seen | None:
-        event = observer.first_event(after_s, lambda event: event.name == "control.lost")
-        return None if event is None else (event.at_s, event.name)
+        sample = next((item for item in observer.between(after_s, observer.now_s) if not item.control_live), None)
+        return None if sample is None else (sample.at_s, "the gateway has no control")
 
     return PlannedFault(
         name="control killed, comes back empty",

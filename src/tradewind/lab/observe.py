@@ -22,6 +22,7 @@ class Sample:
 
     at_s: float
     cells: Mapping[str, CellSeen]
+    control_live: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +90,16 @@ class Observer:
     async def look(self) -> None:
         """Take one sample and the new events; a part that does not answer is skipped."""
         try:
-            cells = await self._grid.cells()
+            status = await watch.gateway_status(self._grid.gateway)
             if len(self.samples) < MAX_SAMPLES:
-                self.samples.append(Sample(at_s=self.now_s, cells=cells))
-            await self._take("gateway", await watch.gateway_events(self._grid.gateway, after=self._newest["gateway"]))
+                cells = {cell.cell_id: cell for cell in watch.cells_of(status)}
+                live = watch.control_live(status)
+                self.samples.append(Sample(at_s=self.now_s, cells=cells, control_live=live))
+            self._take("gateway", await watch.gateway_events(self._grid.gateway, after=self._newest["gateway"]))
         except AskFailed:
             self._newest["gateway"] = 0  # a restarted gateway counts from 1 again
         try:
-            await self._take("control", await watch.control_events(self._grid.grid, after=self._newest["control"]))
+            self._take("control", await watch.control_events(self._grid.grid, after=self._newest["control"]))
         except AskFailed:
             self._newest["control"] = 0
 
@@ -104,7 +107,7 @@ class Observer:
         await self.look()
         self.events.clear()
 
-    async def _take(self, source: str, rows: list[watch.Json]) -> None:
+    def _take(self, source: str, rows: list[watch.Json]) -> None:
         for row in rows:
             sequence = row.get("sequence")
             self._newest[source] = max(self._newest[source], sequence if isinstance(sequence, int) else 0)

@@ -43,6 +43,11 @@ async def gateway_cells(gateway: GatewayConfig) -> list[CellSeen]:
     return cells_of(await gateway_status(gateway))
 
 
+def control_live(status: Json) -> bool:
+    """Whether any control speaks to this gateway."""
+    return bool(status.get("control_live"))
+
+
 async def gateway_events(gateway: GatewayConfig, *, after: int = 0) -> list[Json]:
     """Events of a gateway that are newer than `after`, oldest first. Raises AskFailed."""
     return _objects(_object(await ask_async(gateway.admin, f"/v1/events?after={after}&limit=1000")).get("events"))

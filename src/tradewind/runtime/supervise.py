@@ -82,7 +82,7 @@ class _Child:
 
 
 class Supervisor:
-    """Children of one main thread. Use as an async context manager: leaving it ends every child, newest first."""
+    """Children of one main thread. Use as an async context manager: leaving it ends every child."""
 
     def __init__(self, state_dir: Path, *, policy: RestartPolicy | None = None) -> None:
         self.state_dir = state_dir
@@ -166,9 +166,10 @@ class Supervisor:
         await self.start(name)
 
     async def stop_all(self) -> None:
-        """End all children, those started last first; what depends on others ends before them."""
-        for name in reversed(self._order()):
-            await self.stop(name)
+        """End all children: first those that depend on others, together where neither depends on the other."""
+        started = [name for name, child in self._children.items() if child.keeper is not None]
+        for depth in sorted({self._depth(name) for name in started}, reverse=True):
+            await asyncio.gather(*(self.stop(name) for name in started if self._depth(name) == depth))
 
     async def remove(self, name: str) -> None:
         """End one child and forget it."""
@@ -207,10 +208,6 @@ class Supervisor:
             }
             for name, child in self._children.items()
         ]
-
-    def _order(self) -> list[str]:
-        started = [name for name, child in self._children.items() if child.keeper is not None]
-        return sorted(started, key=lambda name: (self._depth(name), self._children[name].started_s))
 
     def _depth(self, name: str) -> int:
         return 1 + max((self._depth(earlier) for earlier in self._children[name].spec.after), default=0)

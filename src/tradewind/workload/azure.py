@@ -3,7 +3,7 @@
 import csv
 import gzip
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
@@ -56,29 +56,25 @@ def parse_rows(lines: Iterable[str]) -> Iterator[TraceRow]:
         yield TraceRow(at_s=(at - first).total_seconds(), prompt_tokens=prompt, output_tokens=output)
 
 
-def replay(rows: Iterable[TraceRow], *, rate_per_s: float, for_s: float, prefix: str, start: int = 0) -> Plan:
-    """Replay a trace from row `start` at a mean rate: gaps are scaled by one factor, lengths stay as they are.
+def replay(rows: Sequence[TraceRow], *, rate_per_s: float, for_s: float, prefix: str, start: int = 0) -> Plan:
+    """rate_per_s * for_s requests of a trace from row `start` on, within for_s: one factor scales every gap.
 
-    When the trace ends early, it begins again.
+    Lengths stay as they are. When the trace ends early, it begins again.
     """
-    source = list(rows)
-    assert len(source) > 1, "a trace needs two rows"
-    scale = (len(source) / rate_per_s) / (source[-1].at_s - source[0].at_s)
-    lap_s = len(source) / rate_per_s
-    begin_s = source[start % len(source)].at_s * scale
-    plan: list[Planned] = []
-    for index in range(start, start + MAX_ROWS):
-        lap, position = divmod(index, len(source))
-        row = source[position]
-        at_s = row.at_s * scale + lap * lap_s - begin_s - (start // len(source)) * lap_s
-        if at_s >= for_s:
-            break
-        plan.append(
-            Planned(
-                request_id=f"{prefix}-{index - start}",
-                at_s=at_s,
-                prompt_tokens=row.prompt_tokens,
-                output_tokens=max(1, row.output_tokens),
-            )
+    count = round(rate_per_s * for_s)
+    assert 0 < count <= MAX_ROWS, "a replay needs requests"
+    begin = start % len(rows)
+    taken = [rows[(begin + index) % len(rows)] for index in range(count)]
+    # What lies between the last row and the first one again is taken for an average gap.
+    lap_s = rows[-1].at_s * len(rows) / max(1, len(rows) - 1)
+    at_s = [row.at_s + lap_s * ((begin + index) // len(rows)) - rows[begin].at_s for index, row in enumerate(taken)]
+    scale = for_s / (at_s[-1] * count / max(1, count - 1) or for_s)
+    return tuple(
+        Planned(
+            request_id=f"{prefix}-{index}",
+            at_s=scale * at_s[index],
+            prompt_tokens=row.prompt_tokens,
+            output_tokens=max(1, row.output_tokens),
         )
-    return tuple(plan)
+        for index, row in enumerate(taken)
+    )

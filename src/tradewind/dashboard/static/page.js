@@ -70,9 +70,11 @@ function drawSites(status) {
     ...sites.map(site => siteTable(site, cells.filter(cell => cell.site === site), total, peak)));
 }
 
+const when = event => (event.at ?? new Date(1e3 * (event.at_unix_s ?? 0)).toISOString()).slice(11, 23);
+
 function drawEvents(events) {
   const rows = events.map(event => make("tr", {},
-    make("td", {}, String(event.at ?? "").slice(11, 23)), make("td", {}, event.source),
+    make("td", {}, when(event)), make("td", {}, event.source),
     make("td", {}, event.name), make("td", {}, event.cell_id ?? ""),
     make("td", {}, event.detail ?? [event.before && `${event.before} > ${event.after}`, event.cause].filter(Boolean).join(": "))));
   document.querySelector("#events tbody").replaceChildren(...rows);
