@@ -129,9 +129,7 @@ _BAD_METHOD = error_body("This method is not allowed here.", kind="invalid_reque
 def _entry(path: str, kind: str, only_model: str) -> route_pb2.Route:
     """Where Lua starts reading for the model; the answer given if it finds none is the one for unknown models."""
     route = _answer(_exact(path, "POST"), 404, _MODEL_NOT_FOUND)
-    route.name = f"entry/{kind}"
-    if only_model:
-        route.metadata.filter_metadata[LUA_FILTER].update({"only": only_model})
+    route.name = f"entry/{kind}/{only_model}"
     return route
 
 

@@ -265,16 +265,13 @@ local function clean(headers)
   return key
 end
 
-local function hinted_model(h, headers)
-  local hint = headers:get("tradewind-model") or h:metadata():get("only")
-  if hint then return hint end
-  return nil, "unsupported_content_encoding"
-end
-
-local function model_of(h, kind)
+local function model_of(h, kind, only)
   local headers = h:headers()
   local coding, content_type = headers:get("content-encoding"), headers:get("content-type") or ""
-  if coding and coding ~= "identity" then return hinted_model(h, headers) end
+  if coding and coding ~= "identity" then
+    local hint = headers:get("tradewind-model") or only
+    return hint ~= "" and hint or nil, "unsupported_content_encoding"
+  end
   local body = h:body() -- yields: handles taken before it are dead after it
   local text = body and body:getBytes(0, body:length()) or ""
   if kind == "multipart" then return multipart_model(text, content_type) end
@@ -283,9 +280,9 @@ end
 
 function envoy_on_request(h)
   local key = clean(h:headers())
-  local kind = string.match(h:streamInfo():routeName() or "", "^entry/(%l+)$")
+  local kind, only = string.match(h:streamInfo():routeName() or "", "^entry/(%l+)/(.*)$")
   if not kind then return end
-  local model, code = model_of(h, kind)
+  local model, code = model_of(h, kind, only)
   if not model then
     local e = ERRORS[code]
     return refuse(h, e[1], e[2], e[3], code)
@@ -293,7 +290,7 @@ function envoy_on_request(h)
   if #model > MAX_MODEL_BYTES or find(model, "%c") then return refuse_unknown(h, model) end
   h:headers():replace("x-tw-pool", model)
   h:clearRouteCache()
-  local metadata = h:metadata() -- resolves the route again
+  local metadata = h:metadata() -- resolves the route again, but only if it was not asked for before
   local version = string.match(h:streamInfo():routeName() or "", "^pool/(%x*)/")
   if not version then return refuse_unknown(h, model) end
   if version == "" then return end -- a baseline, or a pool without cells
