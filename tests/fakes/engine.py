@@ -135,6 +135,7 @@ class FakeEngine:
         self.idle_close_s = idle_close_s
         self._switches = _Switches()
         self._open: set[asyncio.StreamWriter] = set()
+        self._transports: list[asyncio.WriteTransport] = []
         self._server: asyncio.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -234,16 +235,24 @@ class FakeEngine:
         await asyncio.sleep(0)
 
     async def _shut_down(self) -> None:
-        await self._stop(reset=False)
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        await asyncio.sleep(0)  # a connection accepted just now gets as far as being in _open
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for transport in self._transports:
+            transport.abort()
+        await asyncio.sleep(0)  # the loop tells the transports that they are closed
+        await asyncio.sleep(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._switches.connections += 1
         number = self._switches.connections
         self._open.add(writer)
+        self._transports.append(writer.transport)
         try:
             while await self._serve_one(reader, writer, number):
                 pass

@@ -22,6 +22,9 @@ GpuKey = tuple[str, str]  # (UUID, GPU_I_ID or "")
 Row = dict[str, float]  # exported name -> raw value
 
 
+_WANTED = names.wanted_names()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuScrape:
     """What one page says of one cell's GPUs. reading is None when the page has none of them."""
@@ -32,10 +35,6 @@ class GpuScrape:
     missing: tuple[str, ...] = ()  # GPUs of this cell that are not on the page
     fingerprint: int = 0  # changes when any value of these GPUs does
     bad_lines: int = 0
-
-
-class _Unusable(Exception):
-    """Why a signal cannot be read from this page."""
 
 
 @dataclass(slots=True)
@@ -53,7 +52,7 @@ class DcgmReader:
     def __init__(self, gpu_uuids: Sequence[str] = ()) -> None:
         """gpu_uuids: the cell's GPUs, "GPU-..." or "GPU-.../3" for MIG instance 3; empty = all GPUs of the page."""
         self._wanted_gpus = tuple(gpu_uuids)
-        self._parser = PageParser(names.wanted_names())
+        self._parser = PageParser(_WANTED)
         self._percent: set[str] = set()  # names that were above 1 once, so are percent
         self._ecc = FaultCounter()
         self._ecc_source: Source | None = None

@@ -38,6 +38,9 @@ class EngineScrape:
     bad_lines: int = 0
 
 
+_WANTED = wanted_names()
+
+
 class _Unusable(Exception):
     """Why a signal cannot be read from this page."""
 
@@ -46,7 +49,7 @@ class EngineReader:
     """Reads the pages of one engine; remembers how many series they have, so that a cut page is known as one."""
 
     def __init__(self) -> None:
-        self._parser = PageParser(wanted_names())
+        self._parser = PageParser(_WANTED)
         self._series = 0
         self._shorter_pages = 0
 

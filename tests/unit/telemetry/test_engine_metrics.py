@@ -238,10 +238,9 @@ def test_fc_33_pages_that_are_none(page: str) -> None:
 def test_fc_33_a_page_cut_at_any_byte_gives_true_values_or_unknown(*, swapped: bool) -> None:
     page = dp_page(swapped=swapped).encode()
     assert len(page) > 1500
-    true = read(page).reading
+    reader = EngineReader()
     for end in range(len(page)):
-        reader = EngineReader()
-        reader.read(page, served=("m",))
+        true = reader.read(page, served=("m",)).reading
         cut = reader.read(page[:end], served=("m",), whole=False).reading
         for field in fields(EngineReading):
             assert getattr(cut, field.name) in (None, getattr(true, field.name)), (end, field.name)

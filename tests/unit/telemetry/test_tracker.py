@@ -8,10 +8,9 @@ from tradewind.telemetry.engine_metrics import EngineScrape
 from tradewind.telemetry.tracker import CellTelemetry, reasons
 
 
-def engine(tokens: float = 0.0, **values: float) -> EngineScrape:
-    return EngineScrape(
-        kind="vllm", reading=EngineReading(queue_requests=1.0, generation_tokens_total=tokens, **values)
-    )
+def engine(tokens: float = 0.0, *, running: float | None = None) -> EngineScrape:
+    reading = EngineReading(queue_requests=1.0, generation_tokens_total=tokens, running_requests=running)
+    return EngineScrape(kind="vllm", reading=reading)
 
 
 def gpu(fingerprint: int, *missing: str) -> GpuScrape:
