@@ -48,7 +48,7 @@ verify: $(READY) ## every promise in full, a table and build/verify.json
 	$(BIN)/python -m tradewind.lab.verify $(ARGS)
 
 test-real-engine: $(READY) ## the engine contract against two real vLLM (CPU build; skipped where it cannot be installed)
-	$(BIN)/pytest -m real_engine tests/real_engine $(ARGS)
+	$(BIN)/pytest -rs -m real_engine tests/contract tests/real_engine $(ARGS)
 
 proto: $(READY) ## regenerate src/tradewind/wire/pb from proto/
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/tradewind/wire/pb --pyi_out=src/tradewind/wire/pb proto/tradewind.proto

@@ -155,7 +155,7 @@ def test_a_paused_engine_is_healthy_and_hangs(engine: Engine) -> None:
             assert get(engine, "/is_paused").json() == {"is_paused": True}
             assert waiting(engine) == 0
             events: queue.Queue[float] = queue.Queue()
-            reader = threading.Thread(target=lambda: [events.put(time.monotonic()) for _ in hung])
+            reader = threading.Thread(target=note_times, args=(hung, events))
             reader.start()
             reader.join(HANG_S)
             assert events.empty()
@@ -165,6 +165,11 @@ def test_a_paused_engine_is_healthy_and_hangs(engine: Engine) -> None:
             assert events.get_nowait() > resumed_s
     finally:
         post(engine, "/resume")
+
+
+def note_times(stream: Stream, times: "queue.Queue[float]") -> None:
+    for _ in stream:
+        times.put(time.monotonic())
 
 
 def test_pause_ends_what_was_running(engine: Engine) -> None:

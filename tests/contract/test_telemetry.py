@@ -12,10 +12,9 @@ from tradewind.model.telemetry import EngineReading, Histogram
 from tradewind.telemetry.engine_metrics import EngineReader, EngineScrape
 
 COUNTED_S = 5.0
-TTFT_BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-TTFT_BOUNDS_S += (20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)
-ITL_BOUNDS_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-ITL_BOUNDS_S += (20.0, 40.0, 80.0)
+SUB_MINUTE_S = (0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0)
+TTFT_BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, *SUB_MINUTE_S, 80.0, 160.0, 640.0, 2560.0)
+ITL_BOUNDS_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, *SUB_MINUTE_S[1:], 80.0)
 # Counters that stand still on an engine that has never failed or preempted are read as zero, which is knowledge.
 COUNTERS = (
     "prompt_tokens_total",
