@@ -264,7 +264,7 @@ def test_a_baseline_gets_equal_weights_and_no_weight_push(tmp_path: Path) -> Non
         grid.rig.serving("b", "c")
 
 
-def test_outcomes_reach_status_log_and_metrics_without_prompts_or_keys_fc_63(tmp_path: Path) -> None:
+def test_fc_63_outcomes_reach_status_log_and_metrics_without_prompts_or_keys(tmp_path: Path) -> None:
     with fleet(tmp_path) as grid:
         rig = grid.rig
         assert {answer.status for answer in rig.ask_many(["CANARY-prompt"] * 10)} == {200}

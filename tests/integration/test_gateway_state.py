@@ -1,12 +1,18 @@
 """A gateway process with real control streams and without Envoy: what it publishes, remembers, reports and survives."""
 
+import threading
+import time
 from pathlib import Path
 
+import grpc
 import msgspec
+from envoy.data.accesslog.v3 import accesslog_pb2
+from envoy.service.accesslog.v3 import als_pb2
 
 from tests.fakes.engine import FakeEngine
 from tests.fakes.views import ViewControl, ready_cell
 from tests.support.gateway import gateway_rig
+from tradewind.gateway.files import socket_path
 from tradewind.model.cell import CellState
 
 
@@ -148,3 +154,48 @@ def test_fc_64_metrics_of_removed_cells_disappear(tmp_path: Path) -> None:
         rig.until(lambda: b"east-2" not in page())
         assert len(page()) < 2**20
         assert b"tradewind_gateway_loop_lag_seconds" in page()
+
+
+def test_fc_65_a_flood_of_outcomes_and_two_hundred_cells_do_not_starve_the_loop(tmp_path: Path) -> None:
+    with FakeEngine() as engine, ViewControl() as control, gateway_rig(tmp_path, [control.address], envoy=False) as rig:
+        control.show(*(ready_cell(f"east-{number}", f"127.0.1.{number}:{engine.port}") for number in range(1, 201)))
+        rig.until(lambda: len(rig.weights()) == 200)
+        flood = threading.Thread(target=send_entries, args=(str(socket_path(rig.config, "gw")), 20_000, engine.port))
+        flood.start()
+        slowest_s = 0.0
+        while flood.is_alive():
+            begin_s = time.monotonic()
+            assert rig.get_admin("/healthz") is not None
+            slowest_s = max(slowest_s, time.monotonic() - begin_s)
+        flood.join()
+
+        def process() -> dict[str, float]:
+            found = rig.status()["process"]
+            assert isinstance(found, dict)
+            return found
+
+        rig.until(lambda: process()["outcomes"] == 20_000)
+        assert process()["outcomes_unattributed"] == 0
+        assert slowest_s < 2.0  # 0.2 s on a machine that does nothing else
+        assert rig.status()["control_live"] is True
+
+
+def send_entries(socket: str, count: int, port: int) -> None:
+    """Access log entries as Envoy sends them, a hundred a message."""
+    entry = accesslog_pb2.HTTPAccessLogEntry()
+    common = entry.common_properties
+    common.upstream_remote_address.socket_address.address = "127.0.1.7"
+    common.upstream_remote_address.socket_address.port_value = port
+    common.upstream_cluster = "pool/m"
+    common.duration.FromMilliseconds(900)
+    entry.request.request_id = "r" * 36
+    entry.response.response_code.value = 200
+    message = als_pb2.StreamAccessLogsMessage()
+    message.http_logs.log_entry.extend([entry] * 100)
+    with grpc.insecure_channel(f"unix:{socket}") as channel:
+        call = channel.stream_unary(
+            "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs",
+            request_serializer=als_pb2.StreamAccessLogsMessage.SerializeToString,
+            response_deserializer=als_pb2.StreamAccessLogsResponse.FromString,
+        )
+        call(iter([message] * (count // 100)), timeout=60)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import random
 import signal
@@ -41,6 +42,7 @@ MAX_TICK_SHARE = 0.2  # of the loop's time: a grid so large that ticks are slow 
 FLUSH_S = 0.5
 SAVE_S = 1.0
 WATCH_S = 1.0
+GC_YOUNG = 20_000  # allocations between two collections of the youngest generation
 
 
 class Shell:
@@ -98,6 +100,10 @@ class Shell:
         self._spawn(self._flush())
         self._spawn(self._watch_config())
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
+        # What lives now lives long: later collections skip it, and young objects are many per view.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_YOUNG, 20, 50)
         async with serve_app(admin_app(self), self._worker.gateway.admin) as address:
             log_event(
                 log,

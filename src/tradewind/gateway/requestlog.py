@@ -27,8 +27,9 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     flags: str = ""
     attempts: int = 1
     attempted: tuple[str, ...] = ()
+    attempted_because: tuple[str, ...] = ()  # why each earlier attempt failed
+    attempt_s: float | None = None  # request start to the start of the last attempt
     ttft_s: float | None = None
-    attempt_s: float | None = None  # start of the last attempt
     duration_s: float = 0.0
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
@@ -50,8 +51,9 @@ def line_of(outcome: Outcome, *, at_unix_s: float) -> RequestLine:
         flags=outcome.flags[:MAX_TEXT],
         attempts=outcome.attempts,
         attempted=outcome.attempted_cells[:8],
-        ttft_s=outcome.ttft_s,
+        attempted_because=outcome.attempt_failures[:8],
         attempt_s=outcome.attempt_s,
+        ttft_s=outcome.ttft_s,
         duration_s=outcome.duration_s,
         prompt_tokens=outcome.prompt_tokens,
         cached_tokens=outcome.cached_tokens,

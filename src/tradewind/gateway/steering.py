@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tradewind.core.scoring import Scorer, routing
+from tradewind.core.scoring import Router, Scorer
 from tradewind.gateway.merge import ViewMerger
 from tradewind.gateway.saved import SavedState, without_telemetry
 from tradewind.model.cell import CellState
@@ -49,6 +49,8 @@ class Steering:
         self.models = models  # from the grid file: pools that exist even while nobody serves them
         self.in_force: Routing | None = None
         self._rng = rng
+        self._router = Router(reach, models)
+        self._router_key = (reach, models)
         self._models_of: dict[str, tuple[str, ...]] = {}  # as last listed while READY
         self._saved_weights: dict[str, int] = {}  # of cells whose telemetry this process has not seen yet
         self.held: frozenset[str] = frozenset()  # models whose pool keeps its last endpoints for want of better
@@ -91,7 +93,7 @@ class Steering:
         self.scorer.observe_view(view, now_s)
         decision = self._as_before(self.scorer.tick(now_s, self._rng))
         known = self.known_models(view)
-        wanted, held = self._hold(routing(decision, view, self.reach, known), view)
+        wanted, held = self._hold(self._routes(known).build(decision, view), view)
         changed = self.in_force is None or membership(wanted) != membership(self.in_force)
         publish = None
         if self._worth_publishing(view) and (decision.push or changed) and wanted != self.in_force:
@@ -104,6 +106,12 @@ class Steering:
             membership_changed=changed and publish is not None,
             events=(*decision.events, *self._news(held, now_s)),
         )
+
+    def _routes(self, known: frozenset[str]) -> Router:
+        if self._router_key != (self.reach, known):
+            self._router_key = (self.reach, known)
+            self._router = Router(self.reach, sorted(known))
+        return self._router
 
     def _as_before(self, decision: WeightDecision) -> WeightDecision:
         """After a restart, a cell that is still blind keeps the weight on disk unless evidence lowers it."""

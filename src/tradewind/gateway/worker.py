@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tradewind.config.schema import CellConfig, GatewayConfig, GridConfig
 from tradewind.core.scoring import make_scorer
-from tradewind.core.settings import ProjectionSettings, ScoringSettings, SignalSettings
+from tradewind.core.settings import EjectionSettings, ProjectionSettings, ScoringSettings, SignalSettings
 from tradewind.gateway.events import EventRing
 from tradewind.gateway.files import find_gateway, gateway_dir
 from tradewind.gateway.merge import ViewMerger
@@ -32,6 +32,7 @@ def scoring_settings(config: GridConfig, gateway: GatewayConfig) -> ScoringSetti
         capacity_prior=tuple((cell.id, cell.capacity) for cell in config.cells if cell.capacity > 0),
         signals=SignalSettings(slo_ttft_s=gateway.slo_ttft_s),
         projection=ProjectionSettings(gamma=gateway.gamma),
+        ejection=EjectionSettings(unreachable_readings=1),  # the path prober has asked twice before it says so
     )
 
 

@@ -1,0 +1,194 @@
+"""The worker without a loop: what it tells Envoy, controls and the disk, and what it never does twice."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+from msgspec.structs import replace as with_fields
+
+from tradewind.config.schema import GatewayConfig, GridConfig, LimitsConfig
+from tradewind.gateway.worker import Worker
+from tradewind.model.cell import Capabilities, Cell, CellState
+from tradewind.model.outcome import Outcome
+from tradewind.model.routing import ProbeOrder
+from tradewind.model.telemetry import EngineReading, Telemetry
+from tradewind.model.view import CellView, PathReading, ViewDelta, ViewVersion
+from tradewind.xds.snapshot import Snapshot
+
+
+class FakeEffects:
+    """Remembers what the worker caused."""
+
+    def __init__(self) -> None:
+        self.snapshots: list[Snapshot] = []
+        self.probes: list[ProbeOrder] = []
+        self.cells: dict[str, str] = {}
+        self.ticks = 0
+        self.reports = 0
+
+    def publish(self, snapshot: Snapshot) -> None:
+        self.snapshots.append(snapshot)
+
+    def probe(self, order: ProbeOrder) -> None:
+        self.probes.append(order)
+
+    def sync_cells(self, addresses: dict[str, str]) -> None:
+        self.cells = addresses
+
+    def unreachable(self) -> frozenset[str]:
+        return frozenset()
+
+    def tick_soon(self) -> None:
+        self.ticks += 1
+
+    def report_soon(self) -> None:
+        self.reports += 1
+
+
+class Rig:
+    """A worker with a clock of its own."""
+
+    def __init__(self, tmp_path: Path, **settings: object) -> None:
+        self.now_s = 100.0
+        self.effects = FakeEffects()
+        gateway = GatewayConfig(id="gw", listen="127.0.0.1:1", **settings)  # type: ignore[arg-type]
+        self.config = GridConfig(state_dir=str(tmp_path), gateways=[gateway])
+        self.worker = Worker(
+            self.config,
+            gateway,
+            effects=self.effects,
+            clock=lambda: self.now_s,
+            unix_clock=lambda: 1.0,
+            rng=random.Random(1),
+        )
+
+    def show(self, *cells: CellView, full: bool = True, counter: int = 1) -> None:
+        version = ViewVersion(control_id="a", incarnation="c1", counter=counter)
+        self.worker.on_delta("a", ViewDelta(version=version, full=full, cells=cells))
+
+    def tick(self, *, after_s: float = 1.0) -> None:
+        self.now_s += after_s
+        self.worker.tick()
+
+
+def cell(cell_id: str, port: int, *, sequence: int = 1, state: CellState = CellState.READY) -> CellView:
+    found = Cell(
+        cell_id=cell_id,
+        site="east",
+        address=f"127.0.0.1:{port}",
+        capabilities=Capabilities(models=("m",), max_model_len=4096),
+    )
+    telemetry = Telemetry(engine=EngineReading(queue_requests=0.0, running_requests=0.0), engine_age_s=0.1)
+    return CellView(cell=found, state=state, incarnation="b1", sequence=sequence, telemetry=telemetry)
+
+
+def served(cell_id: str, status: int = 200) -> Outcome:
+    return Outcome(request_id="r", cell_id=cell_id, model="m", status=status, ttft_s=0.1, duration_s=0.5)
+
+
+def test_a_view_becomes_a_snapshot_once(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.tick()
+    assert rig.effects.snapshots == []
+    rig.show(cell("x", 1000), cell("y", 1001))
+    assert rig.effects.ticks > 0
+    rig.tick()
+    rig.tick()
+    assert len(rig.effects.snapshots) == 1
+    assert rig.worker.weights() == {"x": 134, "y": 134}
+    assert rig.effects.cells == {"x": "127.0.0.1:1000", "y": "127.0.0.1:1001"}
+    assert rig.worker.cell_at("127.0.0.1:1001") == "y"
+
+
+def test_reach_replaces_the_agents_address(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, reach={"x": "127.0.0.1:7000"})
+    rig.show(cell("x", 1000))
+    rig.tick()
+    assert rig.effects.cells == {"x": "127.0.0.1:7000"}
+    assert rig.worker.cell_at("127.0.0.1:7000") == "x"
+
+
+def test_a_report_tells_each_control_what_is_new_to_it(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.show(cell("x", 1000))
+    rig.tick()
+    rig.worker.report("a")
+    for status in (200, 200, 500):
+        rig.worker.on_outcome(served("x", status))
+    rig.worker.on_path(PathReading(cell_id="x", rtt_s=0.01, reachable=True), True)
+    (path,) = rig.worker.report("a").paths
+    assert (path.succeeded, path.failed, path.rtt_s, path.reachable) == (2, 1, 0.01, True)
+    (again,) = rig.worker.report("a").paths
+    assert (again.succeeded, again.failed) == (0, 0)
+    (other,) = rig.worker.report("b").paths  # a new stream: what came before it is no fresh evidence
+    assert other.succeeded == 0
+
+
+def test_a_lost_path_is_reported_and_acted_on_at_once(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.show(cell("x", 1000), cell("y", 1001), cell("z", 1002))
+    rig.tick()
+    reports = rig.effects.reports
+    rig.worker.on_path(PathReading(cell_id="y", reachable=False), True)
+    assert rig.effects.reports > reports
+    rig.tick(after_s=0.01)
+    assert sorted(rig.worker.weights()) == ["x", "z"]
+
+
+def test_a_baseline_is_told_of_members_and_never_of_weights(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, baseline="round-robin")
+    rig.show(cell("x", 1000), cell("y", 1001))
+    rig.tick()
+    for sequence in range(2, 40):
+        busy = replace(cell("x", 1000, sequence=sequence), telemetry=Telemetry())
+        rig.show(busy, full=False)
+        rig.worker.on_outcome(served("x", 500))
+        rig.tick()
+    assert len(rig.effects.snapshots) == 1
+    rig.show(cell("y", 1001, sequence=2, state=CellState.FAULTED), full=False)
+    rig.tick()
+    assert len(rig.effects.snapshots) == 2
+
+
+def test_a_restart_publishes_what_the_disk_remembers_with_the_same_version(tmp_path: Path) -> None:
+    first = Rig(tmp_path)
+    first.show(cell("x", 1000), cell("y", 1001))
+    first.tick()
+    state = first.worker.state_to_save()
+    assert state is not None
+    assert first.worker.state_to_save() is None
+    assert first.worker.saved.store(state)
+
+    second = Rig(tmp_path)
+    assert second.worker.restore()
+    assert second.effects.cells == first.effects.cells
+    assert second.effects.snapshots[-1].version == first.effects.snapshots[-1].version
+    second.tick()
+    assert len(second.effects.snapshots) == 1
+
+
+def test_fc_48_a_reload_applies_limits_and_models_and_keeps_members(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.show(cell("x", 1000))
+    rig.tick()
+    gateway = with_fields(rig.config.gateways[0], limits=LimitsConfig(retries=1))
+    assert rig.worker.apply(with_fields(rig.config, gateways=[gateway], models=["later"])) == ""
+    assert len(rig.effects.snapshots) == 2
+    rig.tick()
+    assert {pool.model for pool in rig.worker.steering.in_force.pools} == {"m", "later"}  # type: ignore[union-attr]
+    assert rig.worker.weights() == {"x": 134}
+
+
+def test_fc_48_a_file_without_this_gateway_is_refused(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    assert "no longer in the file" in rig.worker.apply(with_fields(rig.config, gateways=[]))
+
+
+def test_synthetic_requests_are_nobodys_outcomes(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.show(cell("x", 1000))
+    rig.tick()
+    order = ProbeOrder(cell_id="x", model="m", prompt_bytes=100, max_tokens=1)
+    rig.worker.on_probe(order, replace(served("x"), synthetic=True))
+    assert rig.worker.outcomes == 0
+    assert rig.worker.book.cells == {}
