@@ -161,7 +161,7 @@ class ViewMerger:
         cell_id = view.cell.cell_id
         winner = self._winner(cell_id)
         before = winner.view if winner else None
-        self._rank(view, current=before)
+        self._rank(view, current=before, contested=self._spoken_for(control, winner, cell_id))
         held = control.records.get(cell_id)
         if held is not None and self._order(view) < self._order(held.view):
             return False
@@ -172,20 +172,34 @@ class ViewMerger:
         drain_moved = view.draining != (held is not None and held.view.draining)
         return drain_moved or before is None or _differs(before, winner.view)
 
-    def _rank(self, view: CellView, *, current: CellView | None) -> None:
-        """Give an incarnation its place; "" (a cell nobody has heard a heartbeat of) is the oldest."""
+    def _rank(self, view: CellView, *, current: CellView | None, contested: bool = False) -> None:
+        """Give an incarnation its place; "" (a cell nobody has heard a heartbeat of) is the oldest.
+
+        `contested`: another live control stands for the `current` record; a silent newcomer then waits behind it.
+        """
         seen = self._incarnations.setdefault(view.cell.cell_id, [])
         if view.incarnation in seen:
             if current is not None and current.silent and not view.silent:
                 seen.remove(view.incarnation)  # it speaks and the one we took for newer does not
                 seen.append(view.incarnation)
             return
-        stale = current is not None and view.silent and not current.silent
+        stale = contested and current is not None and view.silent and not current.silent
         if stale or not view.incarnation:
             seen.insert(0, view.incarnation)
         else:
             seen.append(view.incarnation)
             del seen[:-INCARNATIONS_KEPT]
+
+    def _spoken_for(self, control: _Control, winner: _Record | None, cell_id: str) -> bool:
+        """Whether another live control holds what wins now. Records from disk, and this control's own older word, do
+        not keep out what it says now."""
+        if winner is None:
+            return False
+        incarnation = winner.view.incarnation
+        return any(
+            other is not control and other.connected and other.records[cell_id].view.incarnation == incarnation
+            for other in self._holders(cell_id)
+        )
 
     def _order(self, view: CellView) -> tuple[int, int]:
         seen = self._incarnations[view.cell.cell_id]

@@ -72,6 +72,24 @@ def test_a_silent_record_of_an_unseen_incarnation_does_not_beat_one_that_speaks(
     assert by_id(merger.view(now_s=0))["x"].incarnation == "b2"
 
 
+def test_a_restored_fault_never_outranks_a_live_control_that_first_calls_the_new_incarnation_silent(
+    merger: ViewMerger,
+) -> None:
+    merger.restore([replace(cell("x", incarnation="old", sequence=99), state=CellState.FAULTED)], now_s=0)
+    merger.apply("a", delta("a", replace(cell("x", incarnation="new"), silent=True), full=True), now_s=1)
+    merger.apply("a", delta("a", cell("x", incarnation="new", sequence=2)), now_s=2)
+    (seen,) = merger.view(now_s=2).cells
+    assert (seen.incarnation, seen.state) == ("new", CellState.READY)
+
+
+def test_a_control_s_own_older_word_does_not_keep_out_a_silent_start(merger: ViewMerger) -> None:
+    merger.apply("a", delta("a", cell("x", incarnation="old", sequence=99), full=True), now_s=0)
+    merger.apply("a", delta("a", replace(cell("x", incarnation="new"), silent=True)), now_s=1)
+    merger.apply("a", delta("a", cell("x", incarnation="new", sequence=2)), now_s=2)
+    (seen,) = merger.view(now_s=2).cells
+    assert seen.incarnation == "new"
+
+
 def test_an_incarnation_that_speaks_again_beats_the_silent_one(merger: ViewMerger) -> None:
     merger.apply("a", delta("a", cell("x", incarnation="b1", sequence=9), full=True), now_s=0)
     merger.apply("b", delta("b", replace(cell("x", incarnation="b2"), silent=True), full=True), now_s=0)
