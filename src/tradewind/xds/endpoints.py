@@ -32,7 +32,12 @@ def split_address(address: str) -> tuple[str, int]:
         number = int(port)
     except ValueError:
         raise SnapshotError(f'address "{address}": write ip:port, the host as an IP literal') from None
-    if not colon or not 1 <= number <= 65535 or not port.isdecimal() or (ip.version == 6) != host.startswith("["):
+    if (
+        not colon
+        or not 1 <= number <= 65535
+        or not (port.isascii() and port.isdecimal())
+        or (ip.version == 6) != host.startswith("[")
+    ):
         raise SnapshotError(f'address "{address}": write ip:port (or [ip6]:port) with a port in 1..65535')
     return str(ip), number
 

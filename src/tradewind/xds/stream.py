@@ -87,7 +87,7 @@ class XdsStream:
         self._subscriptions: dict[str, _Subscription] = {}
         self._snapshot: Snapshot | None = None
         self._lingering: dict[str, Resource] = {}  # clusters whose routes are not yet known to be gone
-        self._lingering_endpoints: dict[str, Resource] = {}
+        self._lingering_endpoints: dict[str, Resource] = {}  # of clusters that the client may still have
         self._counter = 0
         self.ignored = 0  # stale nonces and unknown types
 
@@ -102,7 +102,13 @@ class XdsStream:
         gone = (old_clusters.keys() | self._lingering.keys()) - snapshot.of(types.CLUSTER).keys()
         clusters, endpoints = self._lingering | old_clusters, self._lingering_endpoints | old_endpoints
         self._lingering = {name: clusters[name] for name in sorted(gone)}
-        self._lingering_endpoints = {name: endpoints[name] for name in sorted(gone) if name in endpoints}
+        subscription = self._subscriptions.get(types.ENDPOINT)
+        asked = subscription.names if subscription else set()
+        self._lingering_endpoints = {
+            name: endpoints[name]
+            for name in sorted(endpoints.keys() - snapshot.of(types.ENDPOINT).keys())
+            if name in gone or name in asked
+        }
 
     def receive(self, ask: Ask, *, now_s: float) -> None:
         """Take one request: an answer to the last response, a change of subscription, or both."""
@@ -218,7 +224,6 @@ class XdsStream:
         routes = self._subscriptions.get(types.ROUTE)
         if routes is None or all(name in held and held[name].version == r.version for name, r in content.items()):
             self._lingering = {}
-            self._lingering_endpoints = {}
 
     def _force_dependents(self, kind: str, changed: list[str]) -> None:
         """A changed cluster or listener warms until it hears its endpoints or routes again, changed or not."""
