@@ -1,6 +1,7 @@
 """The demo: nine emulated cells, real Envoy, a real trace, five faults; and the same once more under round robin."""
 
 import asyncio
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -114,8 +115,10 @@ class _Demo:
 
     @asynccontextmanager
     async def _grid(self, name: str) -> AsyncIterator[LiveGrid]:
+        state_dir = (self.options.out / f"state-{name}").absolute()
+        shutil.rmtree(state_dir, ignore_errors=True)  # what an earlier demo remembered would be evidence from elsewhere
         config = emulated_grid(
-            state_dir=str((self.options.out / f"state-{name}").absolute()),
+            state_dir=str(state_dir),
             baseline="" if name == WEIGHTS else name,
             profile=self.options.profile,
             seed=self.options.seed,

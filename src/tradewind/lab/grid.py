@@ -121,6 +121,17 @@ class LiveGrid:
         """End every fault. Raises AskFailed."""
         await ask_async(self._faults, "/clear", method="POST", body={})
 
+    async def engine_pid(self, cell: str) -> int | None:
+        """The pid of an emulated engine, None while it is down. Raises AskFailed."""
+        state = await ask_async(self._faults, "/state")
+        assert isinstance(state, dict)
+        return next((engine["pid"] for engine in state["engines"] if engine["cell"] == cell), None)
+
+    async def start_engine(self, cell: str) -> None:
+        """Start an emulated engine that was killed from outside, and wait until the gateway routes to it again."""
+        await self.inject("restart", cell=cell)
+        await self.until(lambda cells: cells[cell].weight is not None, within_s=30, what=f"{cell} is back")
+
     @property
     def _faults(self) -> str:
         assert self.grid.emulation is not None, "a grid without emulation has no faults to inject"

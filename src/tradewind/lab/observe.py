@@ -39,10 +39,11 @@ class SeenEvent:
 class Observer:
     """`start_s` is time.monotonic() at the start of the load; every `at_s` counts from it."""
 
-    def __init__(self, grid: LiveGrid, *, start_s: float) -> None:
+    def __init__(self, grid: LiveGrid, *, start_s: float, every_s: float = EVERY_S) -> None:
         self.samples: list[Sample] = []
         self.events: list[SeenEvent] = []
         self._grid = grid
+        self._every_s = every_s
         self._start_s = start_s
         self._unix_to_load_s = (time.monotonic() - start_s) - time.time()
         self._newest = {"gateway": 0, "control": 0}
@@ -85,7 +86,7 @@ class Observer:
         while True:
             begin_s = time.monotonic()
             await self.look()
-            await asyncio.sleep(max(0.02, EVERY_S - (time.monotonic() - begin_s)))
+            await asyncio.sleep(max(0.02, self._every_s - (time.monotonic() - begin_s)))
 
     async def look(self) -> None:
         """Take one sample and the new events; a part that does not answer is skipped."""

@@ -1,0 +1,118 @@
+"""One of nine cells refuses long prompts, and nothing says so: how many leak before it gets none (issue 2, item 2)."""
+
+import asyncio
+from dataclasses import dataclass
+
+from tradewind.lab.checks import Check, at_least, at_most, reported
+from tradewind.lab.grid import LiveGrid
+from tradewind.lab.observe import Observer
+from tradewind.lab.scenarios.common import MISMATCH, Loaded, poisson_plan, under_load, weight_share
+from tradewind.measure.summary import leak
+from tradewind.workload.plan import Planned
+
+LIMIT_TOKENS = 1_024
+SKIP_FIRST = 20
+LEAK_BOUND = 0.0043  # published_systems.md A, table 6
+BACK_WITHIN_S = 30.0
+BACK_SHARE = 0.8  # of what the other cells have on average: "has its share back"
+TOO_MANY_TOKENS = 1_000_000  # more output than any cell allows: the client's own fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MismatchOptions:
+    """How long, and how much."""
+
+    cell: str = "west-1"
+    rate_per_s: float = 10.0
+    for_s: float = 120.0
+    seed: int = 1
+    advertise: bool = False
+    settle_s: float = 3.0  # between the fault and the load
+
+
+async def leak_of(grid: LiveGrid, options: MismatchOptions, *, name: str) -> list[Check]:
+    """Load with the fault in force from before the first request; then end it and wait for the share to return."""
+    fault = await grid.inject(
+        "max_model_len", cell=options.cell, params={"tokens": LIMIT_TOKENS, "advertise": options.advertise}
+    )
+    if options.advertise:
+        await asyncio.sleep(options.settle_s)  # for the agent to read /v1/models again
+    plan = poisson_plan(
+        seed=options.seed,
+        rate_per_s=options.rate_per_s,
+        for_s=options.for_s,
+        mix=MISMATCH,
+        prefix=f"{name}-{options.seed}",
+    )
+
+    async def nothing(_observer: Observer) -> None:
+        return
+
+    loaded = await under_load(grid, plan, nothing)
+    await grid.clear(fault)
+    return _leak_checks(loaded, options, name)
+
+
+def _leak_checks(loaded: Loaded[None], options: MismatchOptions, name: str) -> list[Check]:
+    skip = 0 if options.advertise else SKIP_FIRST
+    found = leak(loaded.records, longer_than=LIMIT_TOKENS, skip_first=skip)
+    in_all = leak(loaded.records, longer_than=LIMIT_TOKENS)
+    note = f"{found.leaked} of {found.long_prompts} long prompts; {in_all.leaked} of all {in_all.long_prompts}"
+    others = [record for record in loaded.records if not record.ok and record.status != 400]
+    label = f"{name}: leak" + ("" if options.advertise else f" after the first {SKIP_FIRST} long prompts")
+    if name.startswith("weights"):
+        leaked = at_most(label, found.ratio, 0.0 if options.advertise else LEAK_BOUND, note=note)
+        return [leaked, at_most(f"{name}: other failures", len(others), 0, unit="requests")]
+    return [reported(label, found.ratio, note=note)]
+
+
+async def share_returns(grid: LiveGrid, options: MismatchOptions) -> list[Check]:
+    """After the fault's end, under load that brings long prompts: seconds until the cell has its share back."""
+    plan = poisson_plan(
+        seed=options.seed + 1,
+        rate_per_s=options.rate_per_s,
+        for_s=BACK_WITHIN_S + 10,
+        mix=MISMATCH,
+        prefix=f"back-{options.seed}",
+    )
+
+    async def nothing(_observer: Observer) -> None:
+        return
+
+    loaded = await under_load(grid, plan, nothing)
+    fair = BACK_SHARE / len(grid.cell_ids)
+    sample = loaded.observer.first_sample(0.0, lambda cells: cells[options.cell].share >= fair)
+    took_s = None if sample is None else sample.at_s
+    return [
+        at_most(f"the cell has {100 * BACK_SHARE:.0f} % of a fair share back after", took_s, BACK_WITHIN_S, unit="s")
+    ]
+
+
+async def client_errors_move_nothing(grid: LiveGrid, *, rate_per_s: float = 5.0, for_s: float = 20.0) -> list[Check]:
+    """The same 400 from every cell is the client's: no verdict, no cell out of the pool, no share moved."""
+    good = poisson_plan(seed=5, rate_per_s=rate_per_s, for_s=for_s, prefix="good")
+    bad = tuple(
+        Planned(request_id=f"bad-{i}", at_s=5 + i / 20, prompt_tokens=500, output_tokens=TOO_MANY_TOKENS, kind="bad")
+        for i in range(min(100, int(20 * (for_s - 10))))
+    )
+
+    async def nothing(_observer: Observer) -> None:
+        return
+
+    loaded = await under_load(grid, (*good, *bad), nothing)
+    refused = [record for record in loaded.records if record.kind == "bad" and record.status == 400]
+    verdicts = [event for event in loaded.observer.events if event.name.startswith(("verdict.", "capability."))]
+    lowest = min(
+        (cell.share * len(sample.cells) for sample in loaded.observer.samples for cell in sample.cells.values()),
+        default=None,
+    )
+    return [
+        at_least("the client's own 400s were answered as such", len(refused) / len(bad), 1.0),
+        at_most("verdicts from the client's own 400s", len(verdicts), 0, note="; ".join(e.name for e in verdicts[:3])),
+        at_least("lowest share of any cell meanwhile, of a fair one", lowest, 0.5),
+    ]
+
+
+def share_before(loaded: Loaded[None], cell: str, until_s: float) -> float | None:
+    """Mean share of the weight before a moment."""
+    return weight_share(loaded.observer.between(0.0, until_s), cell)
