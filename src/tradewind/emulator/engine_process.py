@@ -12,12 +12,13 @@ import uvloop
 
 from tradewind.emulator.faults import EngineFaults, PathFault
 from tradewind.emulator.http import HttpServer
-from tradewind.emulator.live import LiveEngine
+from tradewind.emulator.live import HUNG, LiveEngine
 from tradewind.emulator.live_gpu import TICK_S, LiveGpu
 from tradewind.emulator.plan import EngineSettings
 from tradewind.emulator.shared import Board
-from tradewind.emulator.vllm_app import ServedModel, VllmApp
+from tradewind.emulator.vllm_app import VllmApp
 from tradewind.emulator.vllm_metrics import CacheConfig, VllmMetrics
+from tradewind.emulator.vllm_pages import ServedModel
 from tradewind.emulator.wan import Listener, Path, Wan
 from tradewind.engine.gpu import GpuModel
 from tradewind.engine.profiles import PROFILES
@@ -146,11 +147,12 @@ class EngineProcess:
 
     def _apply(self, faults: EngineFaults) -> None:
         self._faults = faults
-        self._app.faults = faults
+        self._app.set_faults(faults)
+        self._metrics.hold_gauges(faults.hang)
         if faults.hang:
-            self._live.hold("hang")
+            self._live.hold(HUNG)
         else:
-            self._live.release("hang")
+            self._live.release(HUNG)
         self._gpu.tick(faults, time.monotonic())
         self._apply_paths()
 

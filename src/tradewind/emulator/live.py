@@ -7,6 +7,8 @@ from collections.abc import Callable
 from tradewind.engine.scheduler import EngineModel, StepOutcome, StepPlan
 from tradewind.engine.sequence import Sequence, SequenceRequest
 
+ASLEEP = "sleep"  # a reason to hold: the scheduler still takes requests in
+HUNG = "hang"  # a reason to hold: the engine core does not even look at its queue
 _LATE_S = 0.05  # a step that ends later than this (a busy machine) moves the engine's time; less is caught up
 
 
@@ -52,10 +54,15 @@ class LiveEngine:
     def submit(self, request: SequenceRequest, *, now_s: float) -> Sequence:
         """Takes a sequence in."""
         sequence = self.model.submit(request, now_s=now_s)
+        if ASLEEP in self._held:
+            self._loop.call_later(max(0.0, sequence.ready_s - now_s), self._take_ready)
         if not self.model.stepping:
             self._cancel_timer()
             self._wake_soon()
         return sequence
+
+    def _take_ready(self) -> None:
+        self.model.take_ready(now_s=time.monotonic())
 
     def _wake_soon(self) -> None:
         if self._timer is None and not self._held:

@@ -32,6 +32,7 @@ class Relay:
         self.path = Path(wan=wan, rng=random.Random(seed), loop=self.loop)
         self.target = target
         self.tasks: set[asyncio.Task[None]] = set()
+        self.ends: set[_End] = set()
         self._listener = Listener(address=listen, factory=lambda: _Near(self), loop=self.loop)
 
     @property
@@ -45,8 +46,11 @@ class Relay:
         self._listener.set_cut(cut)
 
     def close(self) -> None:
-        """Stops listening; connections end with their peers."""
+        """Stops listening and drops every connection."""
         self._listener.close()
+        for end in self.ends:
+            if end.transport is not None:
+                end.transport.abort()
         for task in self.tasks:
             task.cancel()
 
@@ -54,7 +58,8 @@ class Relay:
 class _End(asyncio.Protocol):
     """One side of a relayed connection; `out` carries what it reads to the other side."""
 
-    def __init__(self) -> None:
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
         self.transport: asyncio.Transport | None = None
         self.out: DelayLine | None = None
         self.other: _End | None = None
@@ -64,6 +69,7 @@ class _End(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
         self.transport = cast("asyncio.Transport", transport)
+        self._relay.ends.add(self)
         self.transport.writelines(self._early)
         self._early.clear()
 
@@ -84,6 +90,7 @@ class _End(asyncio.Protocol):
         """The peer has gone: the other side learns it, later."""
         self.transport = None
         self._lost = True
+        self._relay.ends.discard(self)
         if self.out is not None:
             self.out.then(self._pass_end)
 
@@ -126,14 +133,10 @@ class _End(asyncio.Protocol):
 class _Near(_End):
     """The gateway's side; it opens the far side when it is connected."""
 
-    def __init__(self, relay: Relay) -> None:
-        super().__init__()
-        self._relay = relay
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A gateway has connected."""
         super().connection_made(transport)
-        far = _End()
+        far = _End(self._relay)
         path = self._relay.path
         self.other, far.other = far, self
         self.out = DelayLine(path, far.deliver, direction=0, opens_after_s=1.5 * path.wan.rtt_s)

@@ -3,54 +3,32 @@
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
-
-import msgspec
 
 from tradewind.emulator import answers
 from tradewind.emulator.answers import ApiError
 from tradewind.emulator.faults import EngineFaults
 from tradewind.emulator.http import Exchange, Header, HttpRequest
 from tradewind.emulator.job import Job
-from tradewind.emulator.live import LiveEngine
+from tradewind.emulator.live import ASLEEP, LiveEngine
 from tradewind.emulator.prompt import (
-    Body,
     Generation,
-    chat_text,
     check_model,
-    completion_prompt,
     parse_body,
     parse_generation,
-    token_ids,
 )
-from tradewind.emulator.vllm_metrics import CONTENT_TYPE, VllmMetrics
-from tradewind.engine.prefix import BYTES_PER_TOKEN
+from tradewind.emulator.responder import VARY, Responder, request_id_header
+from tradewind.emulator.vllm_metrics import VllmMetrics
+from tradewind.emulator.vllm_pages import Handler, ServedModel, VllmPages
 from tradewind.engine.scheduler import StepOutcome
 from tradewind.engine.sequence import SequenceRequest
 
-JSON: Header = ("content-type", "application/json")
 EVENT_STREAM: Header = ("content-type", "text/event-stream; charset=utf-8")
-VARY: Header = ("vary", "Origin")
-MAX_REQUEST_ID_BYTES = 1024
-_HTML = b"<html><body><h1>502 Bad Gateway</h1></body></html>\n"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedModel:
-    """What the engine says it serves; the first name is the one that metrics carry."""
-
-    names: tuple[str, ...]
-    max_model_len: int
-    max_num_queued_reqs: int  # 0 = no limit
-    block_size_tokens: int
 
 
 class VllmApp:
     """Answers requests. The owner builds it first and attaches the engine that it drives."""
 
     def __init__(self, *, served: ServedModel, metrics: VllmMetrics, engine: LiveEngine) -> None:
-        self.faults = EngineFaults()
-        self.loading = False  # /health 503, no model listed yet
         self.draining = False
         self.dead = False
         self.on_idle: Callable[[], None] | None = None  # called when the last request under way is done
@@ -63,11 +41,24 @@ class VllmApp:
         self._pause = False
         self._next_seq_id = 0
         self._refusal_credit = 0.0
-        self._frozen_page: bytes | None = None
         self._fingerprint = f"vllm-0.32.0-{uuid.uuid4().hex[:8]}"
-        self._created = int(time.time())
+        self._responder = Responder(metrics.http)
+        self._pages = VllmPages(served=served, metrics=metrics, responder=self._responder)
         self._routes = self._build_routes()
         self.in_flight = 0
+
+    @property
+    def loading(self) -> bool:
+        """/health 503, and no model listed yet."""
+        return self._pages.loading
+
+    @loading.setter
+    def loading(self, loading: bool) -> None:
+        self._pages.loading = loading
+
+    def set_faults(self, faults: EngineFaults) -> None:
+        """What is wrong from now on."""
+        self._pages.faults = faults
 
     # -- for the server -----------------------------------------------------------------------------------------------
 
@@ -76,15 +67,15 @@ class VllmApp:
         request = exchange.request
         methods = self._routes.get(request.path)
         if methods is None:
-            self._respond(exchange, 404, answers.NOT_FOUND, handler="none")
+            self._responder.send(exchange, 404, answers.NOT_FOUND, handler="none")
         elif request.method not in methods:
             allow = ("allow", ", ".join(sorted(methods)))
-            self._respond(exchange, 405, answers.METHOD_NOT_ALLOWED, before=(allow,))
+            self._responder.send(exchange, 405, answers.METHOD_NOT_ALLOWED, before=(allow,))
         else:
             try:
                 methods[request.method](exchange)
             except ApiError as error:
-                self._respond(exchange, error.status, error.body())
+                self._responder.send(exchange, error.status, error.body())
 
     # -- for the engine -----------------------------------------------------------------------------------------------
 
@@ -134,34 +125,27 @@ class VllmApp:
         self._engine.model.abort_all(now_s=time.monotonic())
         for job in {id(job): job for job, _ in self._jobs.values()}.values():
             job.fail(answers.engine_dead())
-            self._count(job.exchange, 200 if job.generation.stream else 500, 0)
+            self._responder.count(job.exchange, 200 if job.generation.stream else 500, 0)
             self._job_over()
         self._jobs.clear()
         self._previous_s.clear()
 
     # -- routes -------------------------------------------------------------------------------------------------------
 
-    def _build_routes(self) -> dict[str, dict[str, Callable[[Exchange], None]]]:
-        return {
+    def _build_routes(self) -> dict[str, dict[str, Handler]]:
+        return self._pages.routes() | {
             "/v1/chat/completions": {"POST": lambda exchange: self._generate(exchange, chat=True)},
             "/v1/completions": {"POST": lambda exchange: self._generate(exchange, chat=False)},
-            "/v1/models": {"GET": self._models},
             "/health": {"GET": self._health},
             "/ping": {"GET": self._health, "POST": self._health},
-            "/version": {"GET": lambda exchange: self._respond(exchange, 200, answers.VERSION)},
-            "/load": {"GET": lambda exchange: self._json(exchange, {"server_load": self.in_flight})},
-            "/metrics": {"GET": self._metrics_page},
-            "/tokenize": {"POST": self._tokenize},
-            "/detokenize": {"POST": self._detokenize},
+            "/load": {"GET": lambda exchange: self._responder.json(exchange, {"server_load": self.in_flight})},
             "/pause": {"POST": self._pause_engine},
             "/resume": {"POST": self._resume},
-            "/is_paused": {"GET": lambda exchange: self._json(exchange, {"is_paused": self._pause})},
+            "/is_paused": {"GET": lambda exchange: self._responder.json(exchange, {"is_paused": self._pause})},
             "/sleep": {"POST": self._sleep},
             "/wake_up": {"POST": self._wake_up},
-            "/is_sleeping": {"GET": lambda exchange: self._json(exchange, {"is_sleeping": self._asleep})},
+            "/is_sleeping": {"GET": lambda exchange: self._responder.json(exchange, {"is_sleeping": self._asleep})},
             "/reset_prefix_cache": {"POST": self._reset_prefix_cache},
-            "/kv_event_sources": {"GET": lambda exchange: self._json(exchange, {})},
-            "/weight_info": {"GET": lambda exchange: self._json(exchange, {"weight_version": "default"})},
         }
 
     def _generate(self, exchange: Exchange, *, chat: bool) -> None:
@@ -189,6 +173,8 @@ class VllmApp:
     def _check(self, request: HttpRequest, *, chat: bool) -> Generation:
         if self.dead:
             raise answers.engine_dead()
+        if self._pages.loading:
+            raise ApiError(503, "The model is still loading.", "Service Unavailable")
         if self.draining:
             raise answers.draining()
         body = parse_body(request.headers.get("content-type", ""), request.body)
@@ -197,7 +183,7 @@ class VllmApp:
         generation = parse_generation(
             body,
             chat=chat,
-            max_model_len=self._max_model_len(),
+            max_model_len=self._served.limit(self._pages.faults),
             kv_capacity_tokens=model.pool.blocks * model.pool.block_size_tokens,
             block_size_tokens=self._served.block_size_tokens,
         )
@@ -209,7 +195,7 @@ class VllmApp:
         return generation
 
     def _refuse(self, generation: Generation) -> None:
-        refusal = self.faults.refuse
+        refusal = self._pages.faults.refuse
         if refusal is None or not refusal.min_prompt_tokens <= generation.prompt_tokens <= refusal.max_prompt_tokens:
             return
         if refusal.stream is not None and refusal.stream is not generation.stream:
@@ -240,107 +226,52 @@ class VllmApp:
             )
             job.sequences.append(sequence)
 
-    def _models(self, exchange: Exchange) -> None:
-        limit = self._max_model_len() if self.faults.advertise_max_model_len else self._served.max_model_len
-        names = () if self.loading else self._served.names
-        data = [_model_entry(name, self._served.names[0], self._created, limit) for name in names]
-        self._json(exchange, {"object": "list", "data": data})
-
     def _health(self, exchange: Exchange) -> None:
-        self._respond(exchange, 503 if self.loading or self.dead else 200, b"")
-
-    def _metrics_page(self, exchange: Exchange) -> None:
-        fault = self.faults.metrics
-        mode = fault.mode if fault is not None else ""
-        page = self._metrics.render()
-        if mode == "frozen":
-            self._frozen_page = self._frozen_page or page
-            page = self._frozen_page
-        else:
-            self._frozen_page = None
-        if mode == "500":
-            return self._respond(exchange, 500, b"Internal Server Error", content_type="text/plain; charset=utf-8")
-        if mode == "html":
-            return self._respond(exchange, 200, _HTML, content_type="text/html; charset=utf-8")
-        if mode == "hang":
-            return None
-        if mode == "slow" and fault is not None:
-            exchange.connection.call_later(fault.delay_s, lambda: self._page(exchange, page))
-            return None
-        if mode == "truncated":
-            page = page[: len(page) // 3]
-        return self._page(exchange, b"" if mode == "empty" else page)
-
-    def _page(self, exchange: Exchange, page: bytes) -> None:
-        self._respond(exchange, 200, page, content_type=CONTENT_TYPE)
-
-    def _tokenize(self, exchange: Exchange) -> None:
-        body = self._body(exchange)
-        text = chat_text(body["messages"]) if "messages" in body else completion_prompt(body.get("prompt"))
-        strings = None
-        if body.get("return_token_strs"):
-            size = BYTES_PER_TOKEN
-            strings = [text[start : start + size].decode("utf-8", "replace") for start in range(0, len(text), size)]
-        ids = token_ids(text)
-        answer = {"count": len(ids), "max_model_len": self._max_model_len(), "tokens": ids, "token_strs": strings}
-        self._json(exchange, answer)
-
-    def _detokenize(self, exchange: Exchange) -> None:
-        tokens = self._body(exchange).get("tokens")
-        if not isinstance(tokens, list):
-            raise answers.missing_field("tokens", 1)
-        self._json(exchange, {"prompt": " ".join(str(token) for token in tokens)})
+        self._responder.send(exchange, 503 if self._pages.loading or self.dead else 200, b"")
 
     def _pause_engine(self, exchange: Exchange) -> None:
         self._pause = True
         self.abort_all()
-        self._json(exchange, {"status": "paused"})
+        self._responder.json(exchange, {"status": "paused"})
 
     def _resume(self, exchange: Exchange) -> None:
         self._pause = False
         waiting, self._paused = self._paused, []
-        self._engine.release("sleep")
+        self._engine.release(ASLEEP)
         for job, generation in waiting:
             if not job.exchange.done:
                 self._submit(job, generation)
-        self._json(exchange, {"status": "resumed"})
+        self._responder.json(exchange, {"status": "resumed"})
 
     @property
     def _asleep(self) -> bool:
-        return "sleep" in self._engine.held
+        return ASLEEP in self._engine.held
 
     def _sleep(self, exchange: Exchange) -> None:
         level = 2 if "level=2" in exchange.request.query else 1
         self._metrics.sleep_level = level
         self.abort_all()
-        self._engine.hold("sleep")
+        self._engine.hold(ASLEEP)
         self._metrics.sleep_mode.observe("sleep", 0.0)
-        self._json(exchange, {"status": "sleeping", "level": level})
+        self._responder.json(exchange, {"status": "sleeping", "level": level})
 
     def _wake_up(self, exchange: Exchange) -> None:
         self._metrics.sleep_level = 0
-        self._engine.release("sleep")
+        self._engine.release(ASLEEP)
         self._metrics.sleep_mode.observe("wake_up", 0.0)
-        self._json(exchange, {"status": "awake", "tags": None})
+        self._responder.json(exchange, {"status": "awake", "tags": None})
 
     def _reset_prefix_cache(self, exchange: Exchange) -> None:
         self._engine.model.reset_prefix_cache()
-        self._respond(exchange, 200, b"")
+        self._responder.send(exchange, 200, b"")
 
     # -- inside -------------------------------------------------------------------------------------------------------
-
-    def _max_model_len(self) -> int:
-        limit = self.faults.max_model_len
-        return self._served.max_model_len if limit is None else min(limit, self._served.max_model_len)
-
-    def _body(self, exchange: Exchange) -> Body:
-        return parse_body(exchange.request.headers.get("content-type", ""), exchange.request.body)
 
     def _flush(self, job: Job) -> None:
         over = job.unfinished <= 0
         job.flush()
         if over:
-            self._count(job.exchange, 200, 0)
+            self._responder.count(job.exchange, 200, 0)
             self._job_over()
 
     def _client_gone(self, job: Job) -> None:
@@ -349,7 +280,7 @@ class VllmApp:
             self._engine.model.cancel(sequence.request.seq_id, now_s=now_s)
             self._forget(sequence.request.seq_id)
         self._paused = [(paused, generation) for paused, generation in self._paused if paused is not job]
-        self._count(job.exchange, 200, 0)
+        self._responder.count(job.exchange, 200, 0)
         self._job_over()
 
     def _job_over(self) -> None:
@@ -361,37 +292,8 @@ class VllmApp:
         self._jobs.pop(seq_id, None)
         self._previous_s.pop(seq_id, None)
 
-    def _json(self, exchange: Exchange, body: object) -> None:
-        self._respond(exchange, 200, msgspec.json.encode(body))
-
-    def _respond(
-        self,
-        exchange: Exchange,
-        status: int,
-        body: bytes,
-        *,
-        content_type: str = "application/json",
-        before: tuple[Header, ...] = (),
-        handler: str = "",
-    ) -> None:
-        kind: tuple[Header, ...] = (("content-type", content_type),) if body else ()
-        headers = (*before, ("content-length", str(len(body))), *kind, VARY, _request_id_header(exchange.request))
-        exchange.respond(status, body, headers)
-        self._count(exchange, status, len(body), handler=handler)
-
-    def _count(self, exchange: Exchange, status: int, response_bytes: int, *, handler: str = "") -> None:
-        request = exchange.request
-        self._metrics.http.observe(
-            handler=handler or request.path,
-            method=request.method,
-            status=status,
-            request_bytes=len(request.body),
-            response_bytes=response_bytes,
-            duration_s=time.monotonic() - request.received_s,
-        )
-
     def _generation_headers(self, request: HttpRequest, *, stream: bool) -> tuple[Header, ...]:
-        request_id = _request_id_header(request)
+        request_id = request_id_header(request)
         if stream:
             return (EVENT_STREAM, VARY, request_id)
         orca = self._orca(request.headers.get("endpoint-load-metrics-format", ""))
@@ -406,34 +308,3 @@ class VllmApp:
             text = f"named_metrics.kv_cache_usage_perc={used}, named_metrics.num_requests_waiting={waiting}"
             return (("endpoint-load-metrics", f"TEXT {text}"),)
         return ()
-
-
-def _request_id_header(request: HttpRequest) -> Header:
-    return ("x-request-id", request.headers.get("x-request-id") or uuid.uuid4().hex)
-
-
-def _model_entry(name: str, root: str, created: int, max_model_len: int) -> dict[str, object]:
-    permission = {
-        "id": f"modelperm-{uuid.uuid4().hex[:16]}",
-        "object": "model_permission",
-        "created": created,
-        "allow_create_engine": False,
-        "allow_sampling": True,
-        "allow_logprobs": True,
-        "allow_search_indices": False,
-        "allow_view": True,
-        "allow_fine_tuning": False,
-        "organization": "*",
-        "group": None,
-        "is_blocking": False,
-    }
-    return {
-        "id": name,
-        "object": "model",
-        "created": created,
-        "owned_by": "vllm",
-        "root": f"/models/{root}",
-        "parent": None,
-        "max_model_len": max_model_len,
-        "permission": [permission],
-    }

@@ -55,7 +55,15 @@ class VllmMetrics:
         self._model_name = model_name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         self._cache = cache
         self._started_s = time.time()
+        self._held_gauges: tuple[float, float, float] | None = None
         self._page = self._build()
+
+    def hold_gauges(self, held: bool) -> None:
+        """Keeps the scheduler's gauges as they are: a hung engine core reports nothing, not even that clients left."""
+        if not held:
+            self._held_gauges = None
+        elif self._held_gauges is None:
+            self._held_gauges = self._gauges()
 
     def render(self) -> bytes:
         """The page now."""
@@ -95,6 +103,10 @@ class VllmMetrics:
 
     def _observe(self, family: str, value: float) -> None:
         self.histograms[family].observe(max(0.0, value))
+
+    def _gauges(self) -> tuple[float, float, float]:
+        """Running, waiting, KV use."""
+        return self._held_gauges or (self._engine.running, self._engine.waiting, self._engine.kv_used_ratio)
 
     # -- building the page --------------------------------------------------------------------------------------------
 
@@ -161,17 +173,16 @@ class VllmMetrics:
             page.live(lambda: self.http.duration_lines(help_text))
 
     def _scalars(self) -> dict[str, Callable[[], float]]:
-        engine = self._engine
-        counters = engine.counters
+        counters = self._engine.counters
         values: dict[str, Callable[[], float]] = {
             "process_start_time_seconds": lambda: self._started_s,
             "process_cpu_seconds_total": time.process_time,
             "process_resident_memory_bytes": lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0,
             "process_open_fds": lambda: float(len(os.listdir("/proc/self/fd"))),
-            "vllm:num_requests_running": lambda: engine.running,
-            "vllm:num_requests_waiting": lambda: engine.waiting,
-            "vllm:num_requests_waiting_by_reason capacity": lambda: engine.waiting,
-            "vllm:kv_cache_usage_perc": lambda: engine.kv_used_ratio,
+            "vllm:num_requests_running": lambda: self._gauges()[0],
+            "vllm:num_requests_waiting": lambda: self._gauges()[1],
+            "vllm:num_requests_waiting_by_reason capacity": lambda: self._gauges()[1],
+            "vllm:kv_cache_usage_perc": lambda: self._gauges()[2],
             "vllm:prefix_cache_queries_total": lambda: counters.prefix_queries_tokens,
             "vllm:prefix_cache_hits_total": lambda: counters.prefix_hits_tokens,
             "vllm:num_preemptions_total": lambda: counters.preemptions,

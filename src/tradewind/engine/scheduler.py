@@ -146,7 +146,7 @@ class EngineModel:
     def plan_step(self, *, now_s: float) -> StepPlan | None:
         """Builds the next batch; None if there is nothing to do. `finish_step` must follow before the next plan."""
         assert self._plan is None, "finish the step in progress first"
-        self._admit_ready(now_s)
+        self.take_ready(now_s=now_s)
         preempted = self._grow_decodes()
         budget = self.limits.token_budget - len(self._decoding)
         budget = self._continue_prefills(budget)
@@ -189,13 +189,14 @@ class EngineModel:
         """Forgets cached prefixes."""
         self.pool.clear_cache()
 
-    # -- inside -------------------------------------------------------------------------------------------------------
-
-    def _admit_ready(self, now_s: float) -> None:
+    def take_ready(self, *, now_s: float) -> None:
+        """Queues what has left ingest; `plan_step` does it too, an engine that sleeps does only this."""
         while self._ingest and self._ingest[0][0] <= now_s:
             _, _, sequence = heapq.heappop(self._ingest)
             if not sequence.cancelled:
                 self._enqueue(sequence)
+
+    # -- inside -------------------------------------------------------------------------------------------------------
 
     def _enqueue(self, sequence: Sequence) -> None:
         sequence.queued = True
