@@ -60,7 +60,10 @@ class GatewayClient:
 
     async def report(self, report: GatewayReport | None = None) -> None:
         given = report or GatewayReport(gateway_id=self.gateway_id, site="site-0", sequence=1)
-        await self._call.write(report_to_pb(given).SerializeToString())
+        await self.raw(report_to_pb(given).SerializeToString())
+
+    async def raw(self, content: bytes) -> None:
+        await self._call.write(content)
 
     def state(self, cell_id: str) -> str:
         """The cell's state as last told, "" if never."""

@@ -127,16 +127,18 @@ class Grid:
         self._tell_of_beat(before, after)
         return beat
 
-    def report(self, raw: bytes, now_s: float) -> str:
-        """Take one gateway report; returns the gateway's id. Raises PeerError when it cannot be read."""
+    def report(self, raw: bytes, now_s: float, *, feed: Feed | None = None) -> None:
+        """Take one gateway report, of the stream that `feed` feeds. Raises PeerError when it cannot be read."""
         try:
             report = self._reports.take(raw, now_s)
         except PeerError:
             self.counters["reports_invalid"] += 1
             raise
         self.counters["reports"] += 1
+        if feed is not None and feed.gateway_id != report.gateway_id:
+            feed.gateway_id = report.gateway_id
+            self.events.add("gateway.connected", None, report.gateway_id)
         self._tell_of_events(self._registry.on_report(report, now_s), now_s)
-        return report.gateway_id
 
     def tick(self, now_s: float) -> None:
         """Let time pass: silence, and the end of holding back."""
@@ -196,6 +198,8 @@ class Grid:
             yield feed
         finally:
             self.feeds.remove(feed)
+            if feed.gateway_id:
+                self.events.add("gateway.disconnected", None, feed.gateway_id)
 
     def message(self, batch: Batch, now_s: float) -> bytes:
         """A serialised ViewDelta with the named cells as they are now."""

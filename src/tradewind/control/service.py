@@ -116,7 +116,7 @@ class GridService:
     async def _receive(self, feed: Feed, requests: AsyncIterator[bytes]) -> None:
         async for raw in requests:
             try:
-                feed.gateway_id = self._grid.report(raw, self._clock())
+                self._grid.report(raw, self._clock(), feed=feed)
             except PeerError as error:
                 log_event(log, "gateway.bad_report", level=logging.DEBUG, error=error)
 
