@@ -14,8 +14,16 @@ LONG_STREAM = {"model": "tiny", "prompt": "hello", "max_tokens": 20_000, "stream
 SHORT = {"model": "tiny", "prompt": "hello", "max_tokens": 3}
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[EmulatorHandle]:
+    """For tests that leave the engine as they found it."""
+    with emulator(EngineSpec(model="tiny", max_num_seqs=2)) as handle:
+        yield handle
+
+
 @pytest.fixture
 def engine() -> Iterator[EmulatorHandle]:
+    """For tests that count from zero or end the engine."""
     with emulator(EngineSpec(model="tiny", max_num_seqs=2)) as handle:
         yield handle
 
@@ -67,16 +75,17 @@ def take_head(connection: socket.socket) -> bytes:
     return head
 
 
-def test_headers_come_at_once_and_data_only_when_the_queue_is_through(engine: EmulatorHandle) -> None:
-    busy = occupy(engine, 2)
-    with connect(engine.url) as queued:
+def test_headers_come_at_once_and_data_only_when_the_queue_is_through(shared: EmulatorHandle) -> None:
+    busy = occupy(shared, 2)
+    with connect(shared.url) as queued:
         send(queued, "POST", "/v1/completions", LONG_STREAM)
         assert take_head(queued).startswith(b"HTTP/1.1 200 OK")
         assert silent(queued, 0.3)
-        assert metric(engine, "vllm:num_requests_waiting{") == 1
+        assert metric(shared, "vllm:num_requests_waiting{") == 1
         busy[0].close()
         assert queued.recv(5)
     busy[1].close()
+    wait_for(lambda: running(shared) == 0)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -95,20 +104,21 @@ def test_a_disconnect_stops_generation_and_is_counted_nowhere(engine: EmulatorHa
     assert ask(engine.url, "GET", "/load").json() == {"server_load": 0}
 
 
-def test_a_lower_priority_value_jumps_the_queue(engine: EmulatorHandle) -> None:
-    busy = occupy(engine, 2)
+def test_a_lower_priority_value_jumps_the_queue(shared: EmulatorHandle) -> None:
+    busy = occupy(shared, 2)
     body = {"model": "tiny", "prompt": "hello", "max_tokens": 300, "stream": True}
-    with connect(engine.url) as late, connect(engine.url) as urgent:
+    with connect(shared.url) as late, connect(shared.url) as urgent:
         send(late, "POST", "/v1/completions", body)
-        wait_for(lambda: metric(engine, "vllm:num_requests_waiting{") == 1)
+        wait_for(lambda: metric(shared, "vllm:num_requests_waiting{") == 1)
         send(urgent, "POST", "/v1/completions", body | {"priority": -10})
-        wait_for(lambda: metric(engine, "vllm:num_requests_waiting{") == 2)
+        wait_for(lambda: metric(shared, "vllm:num_requests_waiting{") == 2)
         for connection in (late, urgent):
             take_head(connection)
         busy[0].close()
         assert urgent.recv(5)
         assert silent(late, 0.2)
     busy[1].close()
+    wait_for(lambda: running(shared) == 0)
 
 
 def test_pause_hangs_new_requests_until_resume(engine: EmulatorHandle) -> None:
@@ -127,19 +137,19 @@ def test_pause_hangs_new_requests_until_resume(engine: EmulatorHandle) -> None:
     assert metric(engine, "vllm:request_success_total{", 'finished_reason="abort"') == 1
 
 
-def test_sleep_shows_new_requests_as_waiting_until_wake_up(engine: EmulatorHandle) -> None:
-    ask(engine.url, "POST", "/sleep?level=1")
-    assert ask(engine.url, "GET", "/is_sleeping").json() == {"is_sleeping": True}
-    with connect(engine.url) as waiting:
+def test_sleep_shows_new_requests_as_waiting_until_wake_up(shared: EmulatorHandle) -> None:
+    ask(shared.url, "POST", "/sleep?level=1")
+    assert ask(shared.url, "GET", "/is_sleeping").json() == {"is_sleeping": True}
+    with connect(shared.url) as waiting:
         send(waiting, "POST", "/v1/completions", SHORT)
         assert silent(waiting, 0.2)
-        assert metric(engine, "vllm:num_requests_waiting{") == 1
-        ask(engine.url, "POST", "/wake_up")
+        assert metric(shared, "vllm:num_requests_waiting{") == 1
+        ask(shared.url, "POST", "/wake_up")
         assert receive(waiting).status == 200
 
 
-def test_one_connection_answers_many_requests_and_closes_when_idle(engine: EmulatorHandle) -> None:
-    with connect(engine.url) as connection:
+def test_one_connection_answers_many_requests_and_closes_when_idle(shared: EmulatorHandle) -> None:
+    with connect(shared.url) as connection:
         for index in range(20):
             send(connection, "POST", "/v1/completions", SHORT, {"X-Request-Id": f"r{index}"})
             assert receive(connection).json()["id"] == f"cmpl-r{index}"
@@ -147,8 +157,8 @@ def test_one_connection_answers_many_requests_and_closes_when_idle(engine: Emula
         assert connection.recv(1) == b"", "uvicorn closes a connection after 5 s of idleness"
 
 
-def test_pipelined_requests_are_answered_in_order(engine: EmulatorHandle) -> None:
-    with connect(engine.url) as connection:
+def test_pipelined_requests_are_answered_in_order(shared: EmulatorHandle) -> None:
+    with connect(shared.url) as connection:
         for index in range(5):
             send(connection, "POST", "/v1/completions", SHORT, {"X-Request-Id": f"r{index}"})
         stream = connection.makefile("rb")
@@ -162,10 +172,10 @@ def test_pipelined_requests_are_answered_in_order(engine: EmulatorHandle) -> Non
     assert ids == [f"cmpl-r{index}" for index in range(5)]
 
 
-def test_a_large_body_in_chunks_with_expect_continue(engine: EmulatorHandle) -> None:
+def test_a_large_body_in_chunks_with_expect_continue(shared: EmulatorHandle) -> None:
     body = json.dumps({"model": "tiny", "prompt": "word " * 10_000, "max_tokens": 1}).encode()
     head = "POST /v1/completions HTTP/1.1\r\nHost: e\r\nContent-Type: application/json\r\n"
-    with connect(engine.url) as connection:
+    with connect(shared.url) as connection:
         connection.sendall((head + "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n").encode())
         assert take_head(connection).startswith(b"HTTP/1.1 100 Continue")
         for start in range(0, len(body), 7000):
@@ -177,27 +187,27 @@ def test_a_large_body_in_chunks_with_expect_continue(engine: EmulatorHandle) -> 
 
 
 @pytest.mark.parametrize("garbage", [b"GARBAGE\r\n\r\n", b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n\r\n"])
-def test_garbage_is_refused_and_harms_nobody(engine: EmulatorHandle, garbage: bytes) -> None:
-    with connect(engine.url) as connection:
+def test_garbage_is_refused_and_harms_nobody(shared: EmulatorHandle, garbage: bytes) -> None:
+    with connect(shared.url) as connection:
         connection.sendall(garbage)
         assert receive(connection).status == 400
-    assert ask(engine.url, "POST", "/v1/completions", SHORT).status == 200
+    assert ask(shared.url, "POST", "/v1/completions", SHORT).status == 200
 
 
-def test_shared_text_shares_blocks_and_the_next_turn_hits_the_answer(engine: EmulatorHandle) -> None:
+def test_shared_text_shares_blocks_and_the_next_turn_hits_the_answer(shared: EmulatorHandle) -> None:
     question = {"role": "user", "content": "tell me " * 100}
-    first = ask(engine.url, "POST", "/v1/chat/completions", {"messages": [question], "max_tokens": 200}).json()
+    first = ask(shared.url, "POST", "/v1/chat/completions", {"messages": [question], "max_tokens": 200}).json()
     answer = first["choices"][0]["message"]  # type: ignore[index]
     following = [question, {"role": "assistant", "content": answer["content"]}, {"role": "user", "content": "go on"}]
-    second = ask(engine.url, "POST", "/v1/chat/completions", {"messages": following, "max_tokens": 1}).json()
+    second = ask(shared.url, "POST", "/v1/chat/completions", {"messages": following, "max_tokens": 1}).json()
     cached = second["usage"]["prompt_tokens_details"]["cached_tokens"]  # type: ignore[index]
     total = first["usage"]["total_tokens"]  # type: ignore[index]
     assert total - 32 < cached <= total
 
 
-def test_the_same_prompt_gives_the_same_answer(engine: EmulatorHandle) -> None:
+def test_the_same_prompt_gives_the_same_answer(shared: EmulatorHandle) -> None:
     def text() -> object:
-        return ask(engine.url, "POST", "/v1/completions", SHORT).json()["choices"][0]["text"]  # type: ignore[index]
+        return ask(shared.url, "POST", "/v1/completions", SHORT).json()["choices"][0]["text"]  # type: ignore[index]
 
     assert text() == text()
     assert isinstance(text(), str)

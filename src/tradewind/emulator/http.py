@@ -58,14 +58,14 @@ class Exchange:
         """Sends a whole response."""
         if self.done:
             return
-        head = _head(status, (*headers,))
+        head = self.connection.head(status, headers)
         self.connection.send(head + (b"" if self.request.method == "HEAD" else body))
         self.connection.finish(self)
 
     def start_stream(self, headers: Iterable[Header]) -> None:
         """Sends the head of a chunked response."""
         self.streaming = True
-        self.connection.send(_head(200, (*headers, ("transfer-encoding", "chunked"))))
+        self.connection.send(self.connection.head(200, (*headers, ("transfer-encoding", "chunked"))))
 
     def write_frames(self, frames: bytes) -> None:
         """Sends ready-made HTTP chunks (see `frame`)."""
@@ -101,6 +101,16 @@ class HttpServer:
         self.loop = loop
         self.connections: set[Connection] = set()
         self.closing = False
+        self._date_second = 0
+        self._date = ""
+
+    def date(self) -> str:
+        """The Date header, made once a second."""
+        second = int(time.time())
+        if second != self._date_second:
+            self._date_second = second
+            self._date = formatdate(second, usegmt=True)
+        return self._date
 
     def factory(self, path: Path | None = None) -> Callable[[], "Connection"]:
         """Returns a protocol factory for one listener, behind a WAN path or not."""
@@ -217,6 +227,12 @@ class Connection(asyncio.Protocol):
 
     # -- for exchanges ------------------------------------------------------------------------------------------------
 
+    def head(self, status: int, headers: Iterable[Header]) -> bytes:
+        """The head of a response, in uvicorn's order."""
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        date = self._server.date()
+        return f"{_STATUS_LINES[status]}date: {date}\r\nserver: uvicorn\r\n{lines}\r\n".encode("latin-1")
+
     def send(self, data: bytes) -> None:
         """Sends bytes to the client, over the path if there is one."""
         if self._outbound is not None:
@@ -256,6 +272,9 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             pass  # h2c and websocket offers are ignored, as uvicorn does without the extra packages
+        except httptools.HttpParserCallbackError:
+            self.cut()  # a bug of ours, not the peer's: the loop logs it
+            raise
         except httptools.HttpParserError:
             self._refuse(400, "Invalid HTTP request received.")
 
@@ -310,26 +329,3 @@ class Connection(asyncio.Protocol):
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
-
-
-class _Date:
-    """The Date header, made once a second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._text = ""
-
-    def now(self) -> str:
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._text = formatdate(second, usegmt=True)
-        return self._text
-
-
-_DATE = _Date()
-
-
-def _head(status: int, headers: Iterable[Header]) -> bytes:
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
-    return f"{_STATUS_LINES[status]}date: {_DATE.now()}\r\nserver: uvicorn\r\n{lines}\r\n".encode("latin-1")

@@ -14,6 +14,8 @@ from tradewind.config.schema import (
 from tradewind.emulator.wan import Wan
 from tradewind.engine.profiles import PROFILES
 
+BLOCK_SIZE_TOKENS = 16  # vLLM's default on GPUs
+
 
 class EmulationError(Exception):
     """The emulation section cannot be run; the text says where and what to write."""
@@ -37,7 +39,7 @@ class EngineSettings:
     slot: int
     gpu_uuids: tuple[str, ...]
     kv_capacity_tokens: int = 0  # 0 = the profile's
-    block_size_tokens: int = 16
+    block_size_tokens: int = BLOCK_SIZE_TOKENS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +116,8 @@ def _engine_settings(
         },
         profile=engine.profile,
         names=(engine.model, *engine.aliases),
-        # vLLM does not start with a longer context than its KV cache holds.
-        max_model_len=min(engine.max_model_len, profile.kv_capacity_tokens),
+        # vLLM does not start with a longer context than its KV cache holds, in whole blocks.
+        max_model_len=min(engine.max_model_len, profile.kv_capacity_tokens // BLOCK_SIZE_TOKENS * BLOCK_SIZE_TOKENS),
         max_num_seqs=engine.max_num_seqs,
         max_num_queued_reqs=engine.max_num_queued_reqs,
         start_delay_s=engine.start_delay_s,

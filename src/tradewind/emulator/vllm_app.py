@@ -123,7 +123,9 @@ class VllmApp:
         """The engine core has died: every request under way ends with an error."""
         self.dead = True
         self._engine.model.abort_all(now_s=time.monotonic())
-        for job in {id(job): job for job, _ in self._jobs.values()}.values():
+        jobs = [job for job, _ in self._jobs.values()] + [job for job, _ in self._paused]
+        self._paused = []
+        for job in {id(job): job for job in jobs}.values():
             job.fail(answers.engine_dead())
             self._responder.count(job.exchange, 200 if job.generation.stream else 500, 0)
             self._job_over()
