@@ -38,20 +38,20 @@ class Heard:
     cell_bytes: bytes
     cell: Cell
 
-    def aged_telemetry(self, now_s: float) -> pb.Telemetry:
-        """Ages travel, not times: a copy with the time added that control has held it."""
-        telemetry = pb.Telemetry()
+    def fill_telemetry(self, telemetry: pb.Telemetry, now_s: float) -> None:
+        """Ages travel, not times: copy the telemetry, with the time added that control has held it."""
         telemetry.CopyFrom(self.message.telemetry)
         held_s = max(0.0, now_s - self.at_s)
         if telemetry.HasField("engine_age_s"):
             telemetry.engine_age_s += held_s
         if telemetry.HasField("gpu_age_s"):
             telemetry.gpu_age_s += held_s
-        return telemetry
 
     def telemetry(self, now_s: float) -> Telemetry:
         """The same, decoded."""
-        return telemetry_from_pb(self.aged_telemetry(now_s))
+        telemetry = pb.Telemetry()
+        self.fill_telemetry(telemetry, now_s)
+        return telemetry_from_pb(telemetry)
 
 
 def read_beat(raw: bytes, now_s: float, *, known: Mapping[str, Heard]) -> tuple[Heartbeat, Heard]:

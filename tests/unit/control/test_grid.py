@@ -14,6 +14,7 @@ from tradewind.control.grid import Grid, UnknownCell
 from tradewind.control.saver import Saver
 from tradewind.control.store import Drain, Saved
 from tradewind.model.heartbeat import Evidence
+from tradewind.model.telemetry import Telemetry
 from tradewind.model.view import GatewayReport, PathReading, ViewDelta
 from tradewind.wire.convert import delta_from_pb, heartbeat_to_pb, report_to_pb
 from tradewind.wire.pb import tradewind_pb2 as pb
@@ -90,6 +91,7 @@ def test_a_view_message_carries_the_cell_and_its_telemetry_as_old_as_it_is_now()
     assert aged.engine_age_s == pytest.approx(age_s + 0.3)
     assert aged.gpu_age_s == pytest.approx(gpu_age_s + 0.3)
     assert replace(aged, engine_age_s=age_s, gpu_age_s=gpu_age_s) == sent.telemetry
+    assert replace(delta.cells[0], telemetry=Telemetry()) == bench.grid.status("cell-0000").view
 
 
 def test_two_gateways_at_one_moment_get_the_same_bytes_but_their_own_version() -> None:
