@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from tests.contract.engine import Engine
+from tests.contract.engine import Server
 
 TIMEOUT_S = 60.0  # silence after which a request counts as hung; no check asserts a latency
 DONE = "[DONE]"
@@ -47,7 +47,7 @@ class Answer:
 
 
 def send(
-    engine: Engine,
+    server: Server,
     method: str,
     path: str,
     body: Json | bytes | None = None,
@@ -56,7 +56,7 @@ def send(
     timeout_s: float = TIMEOUT_S,
 ) -> Answer:
     """One request on its own connection. Raises OSError or http.client.HTTPException as the network has it."""
-    connection = http.client.HTTPConnection("127.0.0.1", engine.port, timeout=timeout_s)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout_s)
     try:
         connection.request(method, path, _encoded(body), {"content-type": "application/json"} | (headers or {}))
         response = connection.getresponse()
@@ -66,12 +66,12 @@ def send(
         connection.close()
 
 
-def get(engine: Engine, path: str) -> Answer:
-    return send(engine, "GET", path)
+def get(server: Server, path: str) -> Answer:
+    return send(server, "GET", path)
 
 
-def post(engine: Engine, path: str, body: Json | bytes | None = None, **headers: str) -> Answer:
-    return send(engine, "POST", path, body, headers={name.replace("_", "-"): value for name, value in headers.items()})
+def post(server: Server, path: str, body: Json | bytes | None = None, **headers: str) -> Answer:
+    return send(server, "POST", path, body, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
 
 def _encoded(body: Json | bytes | None) -> bytes | None:
@@ -85,8 +85,8 @@ class Stream:
     closes the connection, read to its end or not.
     """
 
-    def __init__(self, engine: Engine, path: str, body: Json, *, timeout_s: float = TIMEOUT_S) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", engine.port, timeout=timeout_s)
+    def __init__(self, server: Server, path: str, body: Json, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout_s)
         self._connection.request("POST", path, _encoded(body), {"content-type": "application/json"})
         self._response = self._connection.getresponse()
         self._pending = b""

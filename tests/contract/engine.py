@@ -18,10 +18,16 @@ class Limits:
 LIMITS = Limits()
 
 
-class Engine(Protocol):
-    """One engine that serves MODEL within LIMITS on 127.0.0.1:port, with priority scheduling and a prefix cache."""
+class Server(Protocol):
+    """What answers HTTP on 127.0.0.1:port."""
 
-    port: int
+    @property
+    def port(self) -> int:
+        """A TCP port."""
+
+
+class Engine(Server, Protocol):
+    """One engine that serves MODEL within LIMITS, with priority scheduling and a prefix cache."""
 
     def terminate(self) -> None:
         """Asks it to stop, as an orchestrator does first (SIGTERM)."""
