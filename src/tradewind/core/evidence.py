@@ -100,6 +100,10 @@ class Evidence:
             table.pop(cell_id, None)
         self.rates.pop(cell_id, None)
 
+    def errors_of(self, cell_id: str) -> int:
+        """Errors of one cell in the window."""
+        return sum(self.errors.get(cell_id, {}).values())
+
     def _count(self, record: Record, step: int) -> None:
         for table in (self.requests, self.errors) if record.error else (self.requests,):
             bins = table.setdefault(record.cell_id, {})
@@ -133,13 +137,13 @@ class Evidence:
         return errors, requests
 
     def _fleet_rate(self, cell_id: str, held: frozenset[str]) -> float:
-        """Error rate of the others over the last hour; a thousand requests must speak before it exceeds the floor."""
+        """Error rate of the others over the last hour; a few errors among the first requests do not raise it much."""
         errors = requests = 0.0
         for peer, rate in self.rates.items():
             if peer != cell_id and peer not in held:
                 errors += rate.errors
                 requests += rate.requests
-        return max(self.settings.floor_rate, errors / max(1000.0, requests))
+        return max(self.settings.floor_rate, errors / max(self.settings.fleet_requests, requests))
 
     def _like_errors_since_first(self, cell_id: str, smallest: int, held: frozenset[str]) -> int:
         count, begun = 0, False

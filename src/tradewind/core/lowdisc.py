@@ -3,9 +3,11 @@
 Credits are the rule: every request gives each cell its share and takes 1 from the one with the most. The golden-ratio
 counter of the pressure study is kept for very large pools: it costs O(log n), but a push moves the boundaries under
 it. Worst excess of a cell over its share in any 100 requests, measured: golden ratio +2.0 at 70/20/9/1 and up to +7
-under pushes; credits 0.0 at 70/20/9/1, at most +1.6 over random shares and pushes.
+under pushes; credits 0.0 at 70/20/9/1, at most +1.6 over random shares and pushes. A little jitter among near-equals
+(+1.0 and +1.5) keeps periodic traffic from always meeting the same cell.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from random import Random
 
 GOLDEN = 0.6180339887498949
 MAX_CREDIT = 2.0
+JITTER = 0.1  # of one request, on the comparison only
 START_PICKS = 100  # a worker begins somewhere in its first so many picks, so that workers do not march in step
 
 
@@ -21,28 +24,30 @@ START_PICKS = 100  # a worker begins somewhere in its first so many picks, so th
 class CreditPick:
     """One worker's credits for one pool. Keys keep their credit over pushes; the sum of credits is 0."""
 
+    rng: Random | None = None  # None: no jitter and no random start
     shares: dict[str, float] = field(default_factory=dict)
     credit: dict[str, float] = field(default_factory=dict)
 
-    def update(self, weights: Mapping[str, int], rng: Random | None = None) -> None:
-        """Takes new weights (insertion order is the tie order). `rng`: random start, for the first weights only."""
+    def update(self, weights: Mapping[str, int]) -> None:
+        """Takes new weights; insertion order is the tie order, and the very first weights start anywhere."""
         total = sum(weights.values())
         first = not self.shares
         self.shares = {key: weight / total for key, weight in weights.items()}
         credit = {key: min(MAX_CREDIT, max(-MAX_CREDIT, self.credit.get(key, 0.0))) for key in weights}
         mean = sum(credit.values()) / len(credit) if credit else 0.0
         self.credit = {key: value - mean for key, value in credit.items()}
-        if first and rng is not None:
-            for _ in range(rng.randrange(START_PICKS)):
+        if first and self.rng is not None:
+            for _ in range(self.rng.randrange(START_PICKS)):
                 self.pick()
 
     def pick(self) -> str:
-        """The next request's key; the first of equals wins."""
-        best = ""
+        """The next request's key; without jitter the first of equals wins."""
+        best, most = "", -math.inf
         for key, share in self.shares.items():
             self.credit[key] += share
-            if not best or self.credit[key] > self.credit[best]:
-                best = key
+            claim = self.credit[key] + (JITTER * self.rng.random() if self.rng is not None else 0.0)
+            if claim > most:
+                best, most = key, claim
         self.credit[best] -= 1.0
         return best
 

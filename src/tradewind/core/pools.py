@@ -29,7 +29,7 @@ def pool_keys(model_sets: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], st
 
 
 class Router:
-    """Builds the pools of one gateway; keeps endpoints that have not changed, so that a large grid is cheap to repeat."""
+    """Builds the pools of one gateway; keeps endpoints that have not changed, so that repeating is cheap."""
 
     def __init__(self, reach: Mapping[str, str], known_models: Iterable[str] = ()) -> None:
         self._reach = reach  # cell id -> address by which this gateway reaches it, where it differs from the agent's

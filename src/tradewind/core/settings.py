@@ -60,6 +60,7 @@ class VerdictSettings:
 
     window_s: float = 60.0
     fleet_rate_s: float = 3600.0
+    fleet_requests: float = 200.0  # the fleet's rate counts as if from so many requests at least
     floor_rate: float = 0.003  # q0 is never below
     prior_requests: float = 20.0
     min_rate: float = 0.15  # pA is at least this
@@ -80,6 +81,7 @@ class VerdictSettings:
     probe_max_tokens: int = 1
     experiment_interval_s: float = 10.0  # one active comparison per pool and this time, doubled while they find nothing
     experiment_interval_max_s: float = 600.0
+    experiment_refusals: int = 2  # the suspect must refuse twice: one random error must not convict it
     canary_weight: int = 8
     canary_hold_s: float = 120.0
     canary_hold_max_s: float = 960.0

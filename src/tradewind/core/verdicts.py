@@ -7,7 +7,7 @@ saves the second and third refusal that statistics need.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from random import Random
 
@@ -15,6 +15,9 @@ from tradewind.core.evidence import Evidence
 from tradewind.core.outcomes import Kind, kind_of_status
 from tradewind.core.settings import VerdictSettings
 from tradewind.model.routing import Event, ProbeOrder
+
+JUDGE_GAP_S = 0.02
+CHEAP_ERRORS = 32
 
 
 class Phase(Enum):
@@ -48,7 +51,7 @@ class Experiment:
     suspect: str
     request_bytes: int
     since_s: float
-    confirmed: bool = False  # the suspect refused the probe as well: now a peer is asked
+    refusals: int = 0  # of the suspect so far; after `experiment_refusals` a peer is asked
     asked: str | None = None  # the cell whose answer is awaited
 
 
@@ -62,6 +65,7 @@ class _Past:
     experiment_s: float = float("-inf")  # newest experiment
     experiment_gap_s: float = 0.0
     judged_s: float = float("-inf")
+    exonerated_s: float = float("-inf")  # newest experiment in which it served what it had refused
 
 
 @dataclass(slots=True)
@@ -78,6 +82,7 @@ class Judge:
     experiment: Experiment | None = None
     largest: dict[str, int] = field(default_factory=dict)  # cell -> largest request with an error
     events: list[Event] = field(default_factory=list)
+    unjudged: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.evidence = Evidence(self.settings, by_size=self.kind is Kind.REFUSAL)
@@ -99,10 +104,12 @@ class Judge:
         self.largest[cell_id] = max(request_bytes, self.largest.get(cell_id, 0))
         released = self._release_common(cells, now_s)
         past = self.past.setdefault(cell_id, _Past())
-        if now_s - past.judged_s >= 0.02:
+        if now_s - past.judged_s >= JUDGE_GAP_S or self.evidence.errors_of(cell_id) <= CHEAP_ERRORS:
             past.judged_s = now_s
             if self._judge(cell_id, cells, now_s):
                 return True
+        else:
+            self.unjudged.add(cell_id)  # in a storm of errors the tick judges
         self._consider_experiment(cell_id, request_bytes, cells, now_s)
         return released
 
@@ -120,6 +127,9 @@ class Judge:
         """Lets pending cases stand or fall, moves canaries on, drops lost probes; True when a verdict changed."""
         self.evidence.expire(now_s)
         changed = False
+        for cell_id in sorted(self.unjudged - self.held()):
+            changed |= self._judge(cell_id, cells, now_s)
+        self.unjudged.clear()
         for cell_id, hold in list(self.holds.items()):
             if hold.phase is Phase.PENDING and now_s - hold.since_s >= self.settings.later_s:
                 del self.holds[cell_id]
@@ -140,7 +150,7 @@ class Judge:
         if experiment is not None and experiment.asked is None:
             peers = sorted(cell for cell in cells if cell != experiment.suspect and cell not in self.holds)
             if peers:  # another peer each time: one peer may have the same fault
-                experiment.asked = rng.choice(peers) if experiment.confirmed else experiment.suspect
+                experiment.asked = rng.choice(peers) if self._confirmed(experiment) else experiment.suspect
                 orders.append(self._order(experiment.asked, experiment.request_bytes))
             else:
                 self.experiment = None
@@ -166,7 +176,8 @@ class Judge:
         case = self.evidence.case(cell_id, cells=len(cells), held=self.held())
         if case is None or case.errors < self.settings.min_errors:
             return False
-        bound = self.settings.likelihood_noisy if case.noisy else self.settings.likelihood
+        exonerated = now_s - self.past.setdefault(cell_id, _Past()).exonerated_s < self.settings.window_s
+        bound = self.settings.likelihood_noisy if case.noisy or exonerated else self.settings.likelihood
         if case.likelihood < bound or case.concentration > self.settings.concentration_later:
             return False
         if case.concentration <= self.settings.concentration_now or later:
@@ -204,10 +215,15 @@ class Judge:
         past.experiment_gap_s = min(self.settings.experiment_interval_max_s, 2 * gap_s)
         self.experiment = Experiment(cell_id, request_bytes, now_s)
 
+    def _confirmed(self, experiment: Experiment) -> bool:
+        return experiment.refusals >= self.settings.experiment_refusals
+
     def _on_experiment(self, experiment: Experiment, cell_id: str, answer: Kind, now_s: float) -> bool:
-        if not experiment.confirmed:
-            again = Experiment(experiment.suspect, experiment.request_bytes, now_s, confirmed=True)
+        if not self._confirmed(experiment):
+            again = replace(experiment, since_s=now_s, refusals=experiment.refusals + 1, asked=None)
             self.experiment = again if answer is self.kind else None
+            if answer is Kind.SERVED:
+                self.past.setdefault(experiment.suspect, _Past()).exonerated_s = now_s
             return False
         self.experiment = None
         hold = self.holds.get(experiment.suspect)

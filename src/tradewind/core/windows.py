@@ -206,7 +206,8 @@ class EngineWindow:
             return None
         end_s, end = self.readings[-1]
         start_s, start = self.readings[-2]
-        for at_s, reading in reversed(self.readings):
+        for index in range(len(self.readings) - 3, -1, -1):
+            at_s, reading = self.readings[index]
             if end_s - at_s > span_s * 1.25:
                 break
             start_s, start = at_s, reading
