@@ -38,9 +38,9 @@ class LoadClient:
         self.open = 0
         self._on_record = on_record
 
-    async def run(self, plan: Plan) -> list[Record]:
-        """Send everything, wait for every end; the records come in order of their ends."""
-        self.start_s = time.monotonic()
+    async def run(self, plan: Plan, *, start_s: float | None = None) -> list[Record]:
+        """Send everything, wait for every end; the records come in order of their ends. `start_s`: default now."""
+        self.start_s = time.monotonic() if start_s is None else start_s
         async with asyncio.TaskGroup() as tasks:
             for planned in sorted(plan, key=lambda item: item.at_s):
                 await asyncio.sleep(max(0.0, self.start_s + planned.at_s - time.monotonic()))

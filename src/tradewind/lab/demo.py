@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -140,9 +139,9 @@ class _Demo:
         client = LoadClient(grid.target(model=MODEL))
         dark = [cell.id for cell in grid.grid.cells if cell.site == DARK_SITE]
         faults = demo_faults(options.duration_s, dark_cells=dark)
-        observer = Observer(grid, start_s=time.monotonic())
+        observer = Observer(grid)
         async with observer.watching(), self._showing(name, client, observer) as tell, asyncio.TaskGroup() as tasks:
-            load = tasks.create_task(client.run(plan))
+            load = tasks.create_task(client.run(plan, start_s=observer.start_s))
             schedule = tasks.create_task(run_schedule(faults, grid, observer, say=tell))
         records = await grid.join(load.result())
         write_records(options.out / f"records-{name}.ndjson", records)

@@ -37,26 +37,26 @@ class SeenEvent:
 
 
 class Observer:
-    """`start_s` is time.monotonic() at the start of the load; every `at_s` counts from it."""
+    """Watching begins the load's clock: every `at_s` counts from `start_s`, which is on time.monotonic()."""
 
-    def __init__(self, grid: LiveGrid, *, start_s: float, every_s: float = EVERY_S) -> None:
+    def __init__(self, grid: LiveGrid, *, every_s: float = EVERY_S) -> None:
         self.samples: list[Sample] = []
         self.events: list[SeenEvent] = []
         self._grid = grid
         self._every_s = every_s
-        self._start_s = start_s
-        self._unix_to_load_s = (time.monotonic() - start_s) - time.time()
+        self.start_s = 0.0
+        self._unix_to_load_s = 0.0
         self._newest = {"gateway": 0, "control": 0}
 
     @property
     def now_s(self) -> float:
         """Now, on the load's clock."""
-        return time.monotonic() - self._start_s
+        return time.monotonic() - self.start_s
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator["Observer"]:
         """Sample until the block ends."""
-        await self._skip_old_events()
+        await self._begin()
         task = asyncio.create_task(self._run())
         try:
             yield self
@@ -104,9 +104,13 @@ class Observer:
         except AskFailed:
             self._newest["control"] = 0
 
-    async def _skip_old_events(self) -> None:
+    async def _begin(self) -> None:
+        """Step over the events of before, and start the clock."""
         await self.look()
         self.events.clear()
+        self.samples.clear()
+        self.start_s = time.monotonic()
+        self._unix_to_load_s = -time.time()
 
     def _take(self, source: str, rows: list[watch.Json]) -> None:
         for row in rows:

@@ -12,18 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.polling import until
+from tests.support.processes import alive
 from tradewind.runtime.children import describe_exit, tail, trim_log
 from tradewind.runtime.supervise import ProcessSpec, RestartPolicy, StartFailed, Supervisor
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
 FAST = RestartPolicy(first_s=0.01, longest_s=0.05, give_up_after=3)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def file_ready(path: Path) -> Callable[[], Awaitable[str]]:

@@ -1,6 +1,5 @@
 """What the scenarios share: a load with a script beside it, and the way from records to verdicts."""
 
-import time
 from asyncio import TaskGroup
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,9 +36,9 @@ async def under_load(
 ) -> Loaded[Result]:
     """Run a plan against the grid with a script beside it, which tells the time by the observer's clock."""
     client = LoadClient(target or grid.target())
-    observer = Observer(grid, start_s=time.monotonic(), every_s=every_s)
+    observer = Observer(grid, every_s=every_s)
     async with observer.watching(), TaskGroup() as tasks:
-        load = tasks.create_task(client.run(plan))
+        load = tasks.create_task(client.run(plan, start_s=observer.start_s))
         scripted = tasks.create_task(_awaited(script(observer)))
     return Loaded(records=await grid.join(load.result()), observer=observer, result=scripted.result())
 

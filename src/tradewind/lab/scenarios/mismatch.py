@@ -101,7 +101,7 @@ async def client_errors_move_nothing(grid: LiveGrid, *, rate_per_s: float = 5.0,
 
     loaded = await under_load(grid, (*good, *bad), nothing)
     refused = [record for record in loaded.records if record.kind == "bad" and record.status == 400]
-    verdicts = [event for event in loaded.observer.events if event.name.startswith(("verdict.", "capability."))]
+    verdicts = [event for event in loaded.observer.events if _convicts(event.name)]
     lowest = min(
         (cell.share * len(sample.cells) for sample in loaded.observer.samples for cell in sample.cells.values()),
         default=None,
@@ -116,3 +116,8 @@ async def client_errors_move_nothing(grid: LiveGrid, *, rate_per_s: float = 5.0,
 def share_before(loaded: Loaded[None], cell: str, until_s: float) -> float | None:
     """Mean share of the weight before a moment."""
     return weight_share(loaded.observer.between(0.0, until_s), cell)
+
+
+def _convicts(name: str) -> bool:
+    """Whether an event says that a cell was found guilty; the end of an earlier verdict does not."""
+    return name.startswith(("verdict.", "capability.")) and not name.endswith((".cleared", ".enough"))
