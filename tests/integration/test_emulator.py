@@ -186,6 +186,21 @@ def test_a_large_body_in_chunks_with_expect_continue(shared: EmulatorHandle) -> 
     assert answer.json()["usage"]["prompt_tokens"] == 12_500  # type: ignore[index]
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("GET / HTTP/1.1\r\nHost: e\r\nX-Large: " + "x" * 100_000 + "\r\n\r\n", 431),
+        ("GET http://[ HTTP/1.1\r\nHost: e\r\n\r\n", 400),
+        ("OPTIONS * HTTP/1.1\r\nHost: e\r\n\r\n", 404),
+    ],
+)
+def test_odd_heads_are_answered(shared: EmulatorHandle, head: str, status: int) -> None:
+    with connect(shared.url) as connection:
+        connection.sendall(head.encode())
+        assert receive(connection).status in (status, 400)
+    assert ask(shared.url, "GET", "/health").status == 200
+
+
 @pytest.mark.parametrize("garbage", [b"GARBAGE\r\n\r\n", b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n\r\n"])
 def test_garbage_is_refused_and_harms_nobody(shared: EmulatorHandle, garbage: bytes) -> None:
     with connect(shared.url) as connection:

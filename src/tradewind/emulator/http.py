@@ -19,6 +19,7 @@ KEEP_ALIVE_S = 5.0
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_UNREAD_BYTES = 16 * 1024 * 1024  # written but not taken by a client that does not read: then the connection is cut
 MAX_PIPELINED = 64
+MAX_HEAD_BYTES = 64 * 1024
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 Header = tuple[str, str]
@@ -141,6 +142,8 @@ class Connection(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._body_bytes = 0
+        self._head_bytes = 0
+        self._refused = False  # what still arrives is not looked at
 
     # -- asyncio.Protocol ---------------------------------------------------------------------------------------------
 
@@ -183,14 +186,17 @@ class Connection(asyncio.Protocol):
         self._headers = {}
         self._body = []
         self._body_bytes = 0
+        self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """The request target, possibly in pieces."""
-        self._url += url
+        if self._head_fits(len(url)):
+            self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        if self._head_fits(len(name) + len(value)):
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """The head is complete."""
@@ -200,6 +206,8 @@ class Connection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
         self._body_bytes += len(body)
+        if self._refused:
+            return
         if self._body_bytes > MAX_BODY_BYTES:
             self._refuse(413, "Request body too large.")
         else:
@@ -207,7 +215,13 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """The request is whole."""
-        target = httptools.parse_url(self._url)
+        if self._refused:
+            return
+        try:
+            target = httptools.parse_url(self._url)
+        except httptools.HttpParserInvalidURLError:
+            self._refuse(400, "Invalid HTTP request received.")
+            return
         request = HttpRequest(
             method=self._parser.get_method().decode("latin-1"),
             path=(target.path or b"/").decode("latin-1"),
@@ -268,6 +282,8 @@ class Connection(asyncio.Protocol):
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _feed(self, data: bytes) -> None:
+        if self._refused:
+            return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -278,7 +294,14 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse(400, "Invalid HTTP request received.")
 
+    def _head_fits(self, more_bytes: int) -> bool:
+        self._head_bytes += more_bytes
+        if self._head_bytes > MAX_HEAD_BYTES and not self._refused:
+            self._refuse(431, "Request header fields too large.")
+        return not self._refused
+
     def _refuse(self, status: int, text: str) -> None:
+        self._refused = True
         body = text.encode()
         head = _STATUS_LINES[status] + f"content-type: text/plain; charset=utf-8\r\ncontent-length: {len(body)}\r\n"
         self.send(head.encode() + b"connection: close\r\n\r\n" + body)

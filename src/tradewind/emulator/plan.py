@@ -116,8 +116,10 @@ def _engine_settings(
         },
         profile=engine.profile,
         names=(engine.model, *engine.aliases),
-        # vLLM does not start with a longer context than its KV cache holds, in whole blocks.
-        max_model_len=min(engine.max_model_len, profile.kv_capacity_tokens // BLOCK_SIZE_TOKENS * BLOCK_SIZE_TOKENS),
+        # vLLM does not start with a longer context than its KV cache holds; one block is for the token after a full one.
+        max_model_len=min(
+            engine.max_model_len, (profile.kv_capacity_tokens // BLOCK_SIZE_TOKENS - 1) * BLOCK_SIZE_TOKENS
+        ),
         max_num_seqs=engine.max_num_seqs,
         max_num_queued_reqs=engine.max_num_queued_reqs,
         start_delay_s=engine.start_delay_s,

@@ -49,6 +49,8 @@ def parse_body(content_type: str, body: bytes) -> Body:
         parsed = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         parsed = _slow_parse(body)
+    except RecursionError as error:
+        raise _unparsable() from error
     if not isinstance(parsed, dict):
         raise answers.wrong_type("", "model_attributes_type", "Input should be a valid dictionary or object")
     return parsed
@@ -142,8 +144,12 @@ def _slow_parse(body: bytes) -> object:
         return json.loads(body)
     except json.JSONDecodeError as error:
         raise answers.bad_json(error) from error
-    except UnicodeDecodeError as error:
-        raise answers.wrong_type("", "json_invalid", "There was an error parsing the body") from error
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise _unparsable() from error
+
+
+def _unparsable() -> answers.ApiError:
+    return answers.wrong_type("", "json_invalid", "There was an error parsing the body")
 
 
 def _content_text(content: object) -> str:
@@ -177,8 +183,10 @@ def _integer(body: Body, name: str, default: int) -> int:
     value = body.get(name)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or int(value) != value:
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not whole:
         raise answers.wrong_type(name, "int_type", "Input should be a valid integer")
+    assert isinstance(value, int | float)
     return int(value)
 
 

@@ -30,7 +30,7 @@ def test_paths_get_their_wan_whichever_way_it_is_written() -> None:
 
 
 def test_the_context_is_no_longer_than_the_kv_cache() -> None:
-    assert plan(EmulatedEngineConfig(cell="a1", profile="h100")).engines[0].max_model_len == 94_992
+    assert plan(EmulatedEngineConfig(cell="a1", profile="h100")).engines[0].max_model_len == 94_976
 
 
 def test_gpu_uuids_are_made_up_stably_or_taken() -> None:
