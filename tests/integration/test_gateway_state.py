@@ -1,5 +1,6 @@
 """A gateway process with real control streams and without Envoy: what it publishes, remembers, reports and survives."""
 
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -199,3 +200,12 @@ def send_entries(socket: str, count: int, port: int) -> None:
             response_deserializer=als_pb2.StreamAccessLogsResponse.FromString,
         )
         call(iter([message] * (count // 100)), timeout=120)
+
+
+def test_an_admin_address_in_use_is_said_and_ends_the_process(tmp_path: Path) -> None:
+    with ViewControl() as control, gateway_rig(tmp_path, [control.address], envoy=False) as rig:
+        second = subprocess.run(rig.argv, capture_output=True, timeout=60, check=False)
+        assert second.returncode == 1
+        last = second.stderr.decode().strip().splitlines()[-1]
+        assert "gateway.cannot_start" in last
+        assert rig.gateway.admin in last

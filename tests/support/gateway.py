@@ -52,12 +52,15 @@ class Rig:
     def port(self) -> int:
         return int(self.gateway.listen.rpartition(":")[2])
 
+    @property
+    def argv(self) -> list[str]:
+        """How the gateway process is started."""
+        return [sys.executable, "-c", _START, str(self.grid_file), self.gateway.id]
+
     def start(self) -> None:
         """Start the gateway process."""
         with self.log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _START, str(self.grid_file), self.gateway.id], stdout=out, stderr=out
-            )
+            self.process = subprocess.Popen(self.argv, stdout=out, stderr=out)
         self.until(lambda: self.get_admin("/healthz") is not None)
 
     def kill(self) -> None:

@@ -45,6 +45,10 @@ WATCH_S = 1.0
 GC_YOUNG = 20_000  # allocations between two collections of the youngest generation
 
 
+class CannotStart(Exception):
+    """The gateway cannot run here; the message says which address or file is in the way."""
+
+
 class Shell:
     """Owns the tasks and sockets of one gateway; the Worker decides."""
 
@@ -92,26 +96,21 @@ class Shell:
         self.registry.register(StateCollector(self.status, lambda: self._worker.ring.counts, self._worker.book))
 
     async def run(self) -> None:
-        """Serve until cancelled."""
-        self._worker.restore()
-        await self._ads.start()
-        self._sync_links()
-        self._spawn(self._save())
-        self._spawn(self._flush())
-        self._spawn(self._watch_config())
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
-        # What lives now lives long: later collections skip it, and young objects are many per view.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(GC_YOUNG, 20, 50)
-        async with serve_app(admin_app(self), self._worker.gateway.admin) as address:
-            log_event(
-                log,
-                "gateway.up",
-                admin=address,
-                listen=self._worker.gateway.listen,
-                restored=self._worker.push.snapshots > 0,
-            )
+        """Serve until cancelled. Raises CannotStart before anything that a twin of this process owns is touched."""
+        worker = self._worker
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                admin = await stack.enter_async_context(serve_app(admin_app(self), worker.gateway.admin))
+            except OSError as error:
+                raise CannotStart(f"admin address {worker.gateway.admin}: {error.strerror or error}") from error
+            restored = worker.restore()
+            await self._ads.start()
+            self._sync_links()
+            for task in (self._save(), self._flush(), self._watch_config()):
+                self._spawn(task)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
+            collect_less_often()
+            log_event(log, "gateway.up", admin=admin, listen=worker.gateway.listen, restored=restored)
             await self._tick()
 
     async def close(self) -> None:
@@ -243,6 +242,13 @@ class Shell:
         self._worker.ring.add(f"envoy.{event.name}", None, detail)
 
 
+def collect_less_often() -> None:
+    """What lives now lives long, so later collections skip it; a view makes many young objects at once."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_YOUNG, 20, 50)
+
+
 def run(config: GridConfig, gateway_id: str, *, grid_file: Path | None = None) -> int:
     """Run one gateway until SIGTERM or SIGINT; returns the exit code.
 
@@ -264,11 +270,15 @@ async def serve(config: GridConfig, gateway: GatewayConfig, *, grid_file: Path) 
     """Run one gateway inside a running loop until cancelled."""
     rng = random.Random()
     shell: Shell | None = None
+    code = 0
     try:
         async with LoopLag().watch() as lag, asyncio.TaskGroup() as group:
             shell = Shell(config, gateway, spawn=group.create_task, rng=rng, lag=lag, grid_file=grid_file)
             await shell.run()
+    except* CannotStart as reasons:
+        log_event(log, "gateway.cannot_start", level=logging.ERROR, reason=reasons.exceptions[0])
+        code = 1
     finally:
         if shell is not None:
             await shell.close()
-    return 0
+    return code

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +42,7 @@ class SavedView:
         self.failures = 0
         self.last_error = ""
         self._gateway_id = gateway_id
+        self._writing = threading.Lock()  # a write of a thread may still run when the process ends with another
 
     def load(self) -> SavedState | None:
         """The saved state, or None when there is none or it cannot be used (said in the log)."""
@@ -60,19 +62,23 @@ class SavedView:
 
     def store(self, state: SavedState) -> bool:
         """Write the state beside the file and move it over; False when the disk refused."""
-        partial = self.path.with_suffix(".partial")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with partial.open("wb") as out:
-                out.write(msgspec.json.encode(state))
-                out.flush()
-                os.fsync(out.fileno())
-            partial.replace(self.path)
+            with self._writing:
+                self._replace(msgspec.json.encode(state))
         except OSError as error:
             self._failed("saved_view.not_written", error)
             return False
         self.last_error = ""
         return True
+
+    def _replace(self, data: bytes) -> None:
+        partial = self.path.with_suffix(".partial")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        partial.replace(self.path)
 
     def _failed(self, name: str, error: Exception) -> None:
         self.failures += 1
