@@ -42,7 +42,7 @@ check: $(READY) ## the fast part: style, types, layers, unit and property tests
 	$(BIN)/pytest tests/unit tests/property tests/golden
 
 bench: $(READY) ## speed and memory, also to build/bench.json
-	$(BIN)/python -m tradewind.lab.bench $(ARGS)
+	$(BIN)/python -m benchmarks $(ARGS)
 
 verify: $(READY) ## every promise in full, a table and build/verify.json
 	$(BIN)/python -m tradewind.lab.verify $(ARGS)

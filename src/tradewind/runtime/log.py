@@ -12,6 +12,7 @@ def setup_logging(process: str, *, level: str = "INFO") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start-up lines say nothing that ours do not
 
 
 def log_event(logger: logging.Logger, name: str, *, level: int = logging.INFO, **details: object) -> None:

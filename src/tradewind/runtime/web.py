@@ -39,6 +39,7 @@ async def serve_app(app: Starlette, address: str) -> AsyncIterator[str]:
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen(MAX_CONNECTIONS)  # from here on a connection waits for the server instead of being refused
         config = uvicorn.Config(
             app,
             log_config=None,

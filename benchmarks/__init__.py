@@ -1,0 +1,1 @@
+"""Speed and memory, reported beside their bounds: `make bench`."""
