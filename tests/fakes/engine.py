@@ -238,15 +238,14 @@ class FakeEngine:
         if self._server is not None:
             self._server.close()
             self._server = None
-        await asyncio.sleep(0)  # a connection accepted just now gets as far as being in _open
+        await asyncio.sleep(0.01)  # a connection accepted just now gets as far as being served
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for transport in self._transports:
             transport.abort()
-        await asyncio.sleep(0)  # the loop tells the transports that they are closed
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)  # the loop tells the transports that they are closed
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._switches.connections += 1
