@@ -70,7 +70,6 @@ def test_hang_is_green_and_makes_no_progress(grid: EmulatorHandle) -> None:
         send(busy, "POST", "/v1/completions", LONG_STREAM)
         wait_for(lambda: running(grid) == 1)
         grid.inject("hang", cell="a1")
-        wait_for(lambda: bool(grid.state()["engines"][0]["faults"]))  # type: ignore[index]
         with connect(grid.urls["a1"]) as connection:
             send(connection, "POST", "/v1/completions", {**SHORT, "stream": True})
             assert take_head(connection).startswith(b"HTTP/1.1 200")

@@ -1,6 +1,7 @@
 """One emulated engine as a process: listeners, engine model, GPU, faults by control socket, SIGTERM as vLLM's."""
 
 import asyncio
+import contextlib
 import logging
 import random
 import signal
@@ -16,6 +17,7 @@ from tradewind.emulator.live import HUNG, LiveEngine
 from tradewind.emulator.live_gpu import TICK_S, LiveGpu
 from tradewind.emulator.plan import EngineSettings
 from tradewind.emulator.shared import Board
+from tradewind.emulator.supervisor import APPLIED
 from tradewind.emulator.vllm_app import VllmApp
 from tradewind.emulator.vllm_metrics import CacheConfig, VllmMetrics
 from tradewind.emulator.vllm_pages import ServedModel
@@ -144,6 +146,8 @@ class EngineProcess:
             self._end()  # the supervisor is gone
             return
         self._apply(msgspec.json.decode(message, type=EngineFaults))
+        with contextlib.suppress(BrokenPipeError):  # the supervisor has just gone; the next read says so
+            self._control.send(APPLIED)
 
     def _apply(self, faults: EngineFaults) -> None:
         self._faults = faults

@@ -1,6 +1,7 @@
 """One emulated DCGM exporter as a process: samples the GPUs of its site at its interval, serves the last sample."""
 
 import asyncio
+import contextlib
 import math
 import socket
 import time
@@ -14,6 +15,7 @@ from tradewind.emulator.faults import ExporterFaults
 from tradewind.emulator.http import Exchange, HttpServer
 from tradewind.emulator.plan import ExporterGpu, ExporterSettings
 from tradewind.emulator.shared import Board, Slot
+from tradewind.emulator.supervisor import APPLIED
 from tradewind.emulator.wan import Listener
 from tradewind.engine.gpu import GpuModel, signals
 from tradewind.engine.profiles import PROFILES
@@ -40,6 +42,8 @@ async def _main(settings: ExporterSettings, control: socket.socket, board: Board
         message = control.recv(1 << 20)
         if message:
             exporter.faults = msgspec.json.decode(message, type=ExporterFaults)
+            with contextlib.suppress(BrokenPipeError):  # the supervisor has just gone; the next read says so
+                control.send(APPLIED)
         else:
             loop.remove_reader(control.fileno())
             ended.set()

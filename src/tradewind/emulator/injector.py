@@ -21,6 +21,7 @@ from tradewind.emulator.fault_specs import (
     exporter_state,
     known_in,
 )
+from tradewind.emulator.faults import EngineFaults, ExporterFaults
 from tradewind.emulator.names import engine_name, exporter_name
 from tradewind.emulator.plan import EmulationPlan
 from tradewind.emulator.scenario import Scenario
@@ -28,6 +29,7 @@ from tradewind.emulator.supervisor import Order, Report
 
 LOG_ENTRIES = 10_000  # older ones are dropped
 COLD_START_DELAY_S = 10.0
+APPLY_TIMEOUT_S = 2.0
 _INSTANT = frozenset({"restart", "cold_start"})  # over once done: nothing to clear
 
 
@@ -54,6 +56,18 @@ class InForce:
     timer: asyncio.TimerHandle | None = None
 
 
+class _Once:
+    """Runs an action the first time it is asked to."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action: Callable[[], None] | None = action
+
+    def run(self) -> None:
+        action, self._action = self._action, None
+        if action is not None:
+            action()
+
+
 class Injector:
     """State of the fault API; `send` passes an order to the supervisor."""
 
@@ -70,6 +84,9 @@ class Injector:
         self._began_s = time.monotonic()
         self._restarts: dict[str, float | None] = {}  # process name -> start delay, once it has exited
         self._scenario_timers: list[asyncio.TimerHandle] = []
+        self._unapplied: dict[str, int] = {}  # process name -> states sent that it has not confirmed
+        self._dying: set[str] = set()  # killed, and not yet reaped
+        self._waiting: list[Callable[[], None]] = []
 
     # -- asked for ----------------------------------------------------------------------------------------------------
 
@@ -131,10 +148,23 @@ class Injector:
         self._scenario_timers.clear()
         self.scenario_started_s = None
 
+    def when_applied(self, action: Callable[[], None]) -> None:
+        """Calls `action` once everything asked for so far is in force, or after APPLY_TIMEOUT_S."""
+        once = _Once(action)
+        self._waiting.append(once.run)
+        self._loop.call_later(APPLY_TIMEOUT_S, once.run)
+        self._settle()
+
     # -- told by the supervisor ---------------------------------------------------------------------------------------
 
     def on_report(self, report: Report) -> None:
-        """A process has started or ended."""
+        """A process has started, has ended, or has taken over its faults."""
+        if report.event == "applied":
+            self._unapplied[report.name] = self._unapplied.get(report.name, 0) - 1
+            self._settle()
+            return
+        self._unapplied.pop(report.name, None)
+        self._dying.discard(report.name)
         self.pids[report.name] = report.pid if report.event == "started" else 0
         detail = f"pid {report.pid}" + (f", status {report.status}" if report.event == "exited" else "")
         self._note(report.event, target=report.name, detail=detail)
@@ -142,6 +172,7 @@ class Injector:
             self._send_state(report.name)
         elif report.name in self._restarts:
             self._send(Order(op="start", name=report.name, start_delay_s=self._restarts.pop(report.name)))
+        self._settle()
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -201,7 +232,16 @@ class Injector:
         else:
             self._send(Order(op="start", name=name))
 
+    def _settle(self) -> None:
+        if self._dying or any(count > 0 for count in self._unapplied.values()):
+            return
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            action()
+
     def _signal(self, name: str, number: signal.Signals) -> None:
+        if number == signal.SIGKILL and self.pids.get(name):
+            self._dying.add(name)
         self._send(Order(op="signal", name=name, signal=int(number)))
 
     def _send_states(self) -> None:
@@ -213,15 +253,17 @@ class Injector:
         faults = [entry.fault for entry in self.in_force.values()]
         for engine in self._plan.engines:
             if engine_name(engine.cell_id) == name:
-                state = msgspec.json.encode(engine_state(faults, cell=engine.cell_id, site=engine.site))
-                self._send(Order(op="state", name=name, state=msgspec.Raw(state)))
+                self._order_state(name, engine_state(faults, cell=engine.cell_id, site=engine.site))
         for exporter in self._plan.exporters:
             if exporter_name(exporter.site) == name:
                 uuids = {
                     engine.cell_id: engine.gpu_uuids for engine in self._plan.engines if engine.site == exporter.site
                 }
-                state = msgspec.json.encode(exporter_state(faults, site=exporter.site, uuids_of=uuids))
-                self._send(Order(op="state", name=name, state=msgspec.Raw(state)))
+                self._order_state(name, exporter_state(faults, site=exporter.site, uuids_of=uuids))
+
+    def _order_state(self, name: str, state: EngineFaults | ExporterFaults) -> None:
+        self._unapplied[name] = self._unapplied.get(name, 0) + 1
+        self._send(Order(op="state", name=name, state=msgspec.Raw(msgspec.json.encode(state))))
 
     def _note(
         self, event: str, *, fault: Fault | None = None, fault_id: int = 0, target: str = "", detail: str = ""

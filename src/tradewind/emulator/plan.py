@@ -116,7 +116,7 @@ def _engine_settings(
         },
         profile=engine.profile,
         names=(engine.model, *engine.aliases),
-        # vLLM does not start with a longer context than its KV cache holds; one block is for the token after a full one.
+        # vLLM starts with no longer a context than its KV cache holds; one block is for the token after a full one.
         max_model_len=min(
             engine.max_model_len, (profile.kv_capacity_tokens // BLOCK_SIZE_TOKENS - 1) * BLOCK_SIZE_TOKENS
         ),

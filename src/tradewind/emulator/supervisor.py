@@ -1,7 +1,8 @@
 """Forks the emulator's processes, before any event loop exists, and reaps them; restarts nothing unless told.
 
 One socket pair per child. A child ends when its socket closes, so nothing outlives the supervisor. Messages are JSON,
-one per packet: from the API process an Order, to it a Report, to an engine or exporter its whole fault state.
+one per packet: from the API process an Order, to it a Report, to an engine or exporter its whole fault state, from
+it APPLIED once that state is in force.
 """
 
 import logging
@@ -18,6 +19,7 @@ import msgspec
 log = logging.getLogger(__name__)
 
 API = "api"
+APPLIED = b"applied"
 STOP_WAIT_S = 3.0
 _PACKET_BYTES = 1 << 20
 
@@ -35,7 +37,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What the supervisor tells the API process."""
 
-    event: str  # "started" | "exited"
+    event: str  # "started" | "exited" | "applied"
     name: str
     pid: int
     status: int = 0  # of an exited child: exit code, or minus the signal
@@ -85,8 +87,10 @@ class Supervisor:
         for key, _ in self._selector.select(timeout_s):
             if key.fileobj is self._wake_read:
                 self._drain_wakeups()
-            else:
+            elif key.data == API:
                 self._on_api_packet()
+            else:
+                self._on_child_packet(self._children[key.data])
         self._reap()
 
     def _start(self, child: Child, start_delay_s: float | None) -> None:
@@ -97,8 +101,8 @@ class Supervisor:
             os._exit(self._in_child(child, theirs, start_delay_s))
         theirs.close()
         child.pid, child.control = pid, ours
+        self._selector.register(ours, selectors.EVENT_READ, child.name)
         if child.name == API:
-            self._selector.register(ours, selectors.EVENT_READ)
             for other in self._children.values():
                 self._tell_started(other)
         else:
@@ -122,14 +126,31 @@ class Supervisor:
             log.exception("event=emulator.crash process=%s", child.name)
             return 70
 
-    def _on_api_packet(self) -> None:
-        api = self._children[API]
-        packet = api.control.recv(_PACKET_BYTES) if api.control is not None else b""
+    def _on_child_packet(self, child: Child) -> None:
+        if self._receive(child) == APPLIED:
+            self._tell_api(Report(event="applied", name=child.name, pid=child.pid))
+
+    def _receive(self, child: Child) -> bytes:
+        """One packet; empty once the child has closed its end."""
+        if child.control is None:
+            return b""
+        try:
+            packet = child.control.recv(_PACKET_BYTES)
+        except ConnectionResetError:
+            packet = b""
         if not packet:
-            if api.control is not None:
-                self._selector.unregister(api.control)
-                api.control.close()
-                api.control = None
+            self._forget_control(child)
+        return packet
+
+    def _forget_control(self, child: Child) -> None:
+        if child.control is not None:
+            self._selector.unregister(child.control)
+            child.control.close()
+            child.control = None
+
+    def _on_api_packet(self) -> None:
+        packet = self._receive(self._children[API])
+        if not packet:
             return
         order = msgspec.json.decode(packet, type=Order)
         child = self._children[order.name]
@@ -150,9 +171,7 @@ class Supervisor:
 
     def _on_exit(self, child: Child, status: int) -> None:
         pid, child.pid = child.pid, 0
-        if child.control is not None and child.name != API:
-            child.control.close()
-            child.control = None
+        self._forget_control(child)
         child.on_exit()
         log.info("event=emulator.exited process=%s pid=%d status=%d", child.name, pid, status)
         self._tell_api(Report(event="exited", name=child.name, pid=pid, status=status))
