@@ -24,7 +24,7 @@ from tradewind.model.view import CellView, GridView, PathReading
 GAMMA = 4.0
 ERROR_SPAN_S = 10.0
 _NAMES = ("queue", "ttft", "errors", "kv", "util", "vram", "sm", "dram", "rtt", "jitter")
-_WEIGHTS = (0.20, 0.20, 0.10, 0.10, 0.08, 0.06, 0.08, 0.08, 0.06, 0.04)
+_WEIGHTS = (0.20, 0.15, 0.15, 0.10, 0.08, 0.06, 0.08, 0.08, 0.06, 0.04)
 
 
 class _ErrorRate:

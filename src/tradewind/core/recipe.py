@@ -199,7 +199,9 @@ class WeightScorer:
 
     def _weigh(self, pool: PoolCells, now_s: float, *, full: bool) -> None:
         """Weights from attractions; when the best has not moved, only those of cells that were touched."""
-        best = max((track.attraction for track in pool.cells if not track.is_blind), default=0.0)
+        scored = [track for track in pool.cells if not track.is_blind]
+        free = [track.attraction for track in scored if track.cell_id not in pool.by_cell]
+        best = max(free or [track.attraction for track in scored], default=0.0)
         every, pool.best = full or best != pool.best, best
         blind = [track for track in pool.cells if track.is_blind]
         kept = len(blind) > self._settings.blind.observer_share * len(pool.cells)

@@ -8,7 +8,9 @@ from typing import NamedTuple
 from tradewind.core.numbers import clip, known, median
 from tradewind.core.settings import SpeedSettings
 from tradewind.core.windows import EngineWindow, counter_delta
-from tradewind.model.telemetry import GpuReading
+from tradewind.model.telemetry import EngineReading, GpuReading
+
+MIN_BUSY = 0.1  # of the window: with less, the estimate would be all noise
 
 
 class StepLaw(NamedTuple):
@@ -46,7 +48,7 @@ def step_law(hardware: str | None) -> StepLaw:
 def work_rate(
     window: EngineWindow, law: StepLaw, kv_capacity_tokens: int | None, settings: SpeedSettings
 ) -> float | None:
-    """Nominal engine seconds done per wall second; None unless the engine was busy over the whole window."""
+    """Nominal engine seconds done per busy second; None unless the engine was busy at both ends of the window."""
     span = window.since(settings.window_s)
     if span is None:
         return None
@@ -64,7 +66,22 @@ def work_rate(
     fill = known(end.kv_fill_ratio) or 0.0
     kv_tokens = clip(fill, 0.0, 1.0) * (kv_capacity_tokens or 0)
     work_ms = computed * law.b + steps * (law.a0 + law.w + law.c * sequences + law.d * kv_tokens)
-    return work_ms / 1e3 / seconds
+    return work_ms / 1e3 / _busy_s(start, end, steps, seconds)
+
+
+def _busy_s(start: EngineReading, end: EngineReading, steps: float, seconds: float) -> float:
+    """Seconds of the window in which the engine worked: steps times the mean inter-token time, where that is known.
+
+    A lightly loaded engine idles between two requests and is not slow for that. The mean, not a quantile: quantiles
+    jump with the bucket bounds.
+    """
+    if start.itl_s is None or end.itl_s is None or not start.itl_s.counts or not end.itl_s.counts:
+        return seconds
+    tokens = counter_delta(start.itl_s.counts[-1], end.itl_s.counts[-1])
+    waited_s = counter_delta(start.itl_s.total, end.itl_s.total)
+    if not tokens or waited_s is None or waited_s <= 0:
+        return seconds
+    return clip(steps * waited_s / tokens, MIN_BUSY * seconds, seconds)
 
 
 @dataclass(slots=True)

@@ -126,11 +126,11 @@ def _fell(old: EngineReading, new: EngineReading) -> bool:
 
 def _zeroed(reading: EngineReading) -> EngineReading:
     """What a process that has just started would have shown: every counter of `reading` at 0."""
-    ttft = reading.ttft_s
     return EngineReading(
         running_requests=reading.running_requests,
         kv_fill_ratio=reading.kv_fill_ratio,
-        ttft_s=Histogram(bounds=ttft.bounds, counts=(0.0,) * len(ttft.counts)) if ttft else None,
+        ttft_s=_zero_histogram(reading.ttft_s),
+        itl_s=_zero_histogram(reading.itl_s),
         prompt_tokens_total=_zero(reading.prompt_tokens_total),
         prompt_computed_tokens_total=_zero(reading.prompt_computed_tokens_total),
         generation_tokens_total=_zero(reading.generation_tokens_total),
@@ -141,6 +141,13 @@ def _zeroed(reading: EngineReading) -> EngineReading:
         server_errors_total=_zero(reading.server_errors_total),
         start_time_s=reading.start_time_s,
     )
+
+
+def _zero_histogram(histogram: Histogram | None) -> Histogram | None:
+    if histogram is None:
+        return None
+    total = None if histogram.total is None else 0.0
+    return Histogram(bounds=histogram.bounds, counts=(0.0,) * len(histogram.counts), total=total)
 
 
 def _zero(counter: float | None) -> float | None:

@@ -68,7 +68,7 @@ def test_rtt_is_smoothed_and_rubbish_changes_nothing() -> None:
     path = PathTrack()
     for rtt_s in (0.010, NAN, None, -1.0, INF):
         path.update(PathReading(cell_id="c", rtt_s=rtt_s, jitter_s=0.001), SETTINGS, 0.0)
-    assert path.signals(SETTINGS) == (pytest.approx(0.1), pytest.approx(0.05))
+    assert list(path.signals(SETTINGS)) == [pytest.approx(0.1), pytest.approx(0.05)]
 
 
 def test_fc_32_the_mean_fill_scores_and_the_fullest_rank_alerts() -> None:

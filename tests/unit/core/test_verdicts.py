@@ -166,6 +166,10 @@ def judge(*, probes: bool = False) -> Judge:
     return Judge("m", Kind.REFUSAL, VerdictSettings(), probes=probes)
 
 
+def phase_of(case: Judge, cell: str = "c0") -> Phase:
+    return case.holds[cell].phase
+
+
 def feed(case: Judge, pattern: str, now_s: float, *, size: int = 8000) -> None:
     """One request each: a digit is a cell that serves, a letter a..i the same cell refusing."""
     for character in pattern:
@@ -215,11 +219,11 @@ def test_without_probes_a_canary_asks_for_the_way_back() -> None:
     case.tick(CELLS, 1.1)
     assert case.orders(CELLS, Random(1), 2.0) == []
     case.tick(CELLS, 130.0)
-    assert case.holds["c0"].phase is Phase.CANARY
+    assert phase_of(case) is Phase.CANARY
     feed(case, "a", 131.0)
-    assert case.holds["c0"].phase is Phase.HELD
+    assert phase_of(case) is Phase.HELD
     case.tick(CELLS, 300.0)
-    assert case.holds["c0"].phase is Phase.HELD  # the second hold is twice as long
+    assert phase_of(case) is Phase.HELD  # the second hold is twice as long
     case.tick(CELLS, 372.0)
     feed(case, "000", 373.0)
     assert case.held() == frozenset()

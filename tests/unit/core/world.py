@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from random import Random
 
@@ -15,6 +16,7 @@ from tradewind.model.telemetry import EngineReading, GpuReading, Histogram, Tele
 from tradewind.model.view import CellView, PathReading
 
 MODEL = "m"
+COUNTERS = ("steps", "prompt", "tokens", "done", "itl", "itl_tokens")
 BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -36,11 +38,11 @@ class FakeCell:
     throttle_bits: int = 0
     temperature_c: float = 60.0
     interval_s: float = 1.0
-    counters: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(("steps", "prompt", "tokens", "done"), 0.0)
-    )
+    counters: dict[str, float] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0.0))
     buckets: list[float] = field(default_factory=lambda: [0.0] * (len(BOUNDS) + 1))
     running: int = 0
+    busy_s: float = 0.0  # since the last scrape
+    changed_s: float = 0.0
     pending: float = 0.0  # prompt tokens not yet computed
     served: int = 0
     refused: int = 0
@@ -48,20 +50,33 @@ class FakeCell:
     telemetry: Telemetry = field(default_factory=Telemetry)
     read_s: float = 0.0
 
+    def load(self, change: int, now_s: float) -> None:
+        """A request comes or goes."""
+        if self.running:
+            self.busy_s += now_s - self.changed_s
+        self.running += change
+        self.changed_s = now_s
+
     def scrape(self, now_s: float, rng: Random) -> None:
         """A new page, as an agent reads it once a second; steps and work follow the speed."""
-        busy = 1.0 if self.running else 0.0
-        elapsed_ms = 1e3 * (now_s - self.read_s) * self.speed * busy
+        self.load(0, now_s)
+        busy = min(1.0, self.busy_s)
+        elapsed_ms = 1e3 * self.busy_s * self.speed
         prompt = min(self.pending, elapsed_ms / 0.3)
         self.pending -= prompt
+        steps = (elapsed_ms - 0.3 * prompt) / (24.0 + 0.06 * self.running)
         self.counters["prompt"] += prompt
-        self.counters["steps"] += (elapsed_ms - 0.3 * prompt) / (24.0 + 0.06 * self.running)
+        self.counters["steps"] += steps
+        self.counters["itl"] += self.busy_s
+        self.counters["itl_tokens"] += steps
+        self.busy_s = 0.0
         engine = EngineReading(
             queue_requests=0.0,
             running_requests=float(self.running),
             kv_fill_ratio=min(1.0, 0.02 * self.running),
             kv_fill_max_ratio=min(1.0, 0.02 * self.running),
             ttft_s=Histogram(bounds=BOUNDS, counts=tuple(self.buckets)),
+            itl_s=Histogram(bounds=(), counts=(self.counters["itl_tokens"],), total=self.counters["itl"]),
             prompt_tokens_total=self.counters["prompt"],
             prompt_computed_tokens_total=self.counters["prompt"],
             generation_tokens_total=self.counters["tokens"],
@@ -202,7 +217,7 @@ class World:
                 cell = next(cell for cell in self.cells if cell.cell_id == order.cell_id)
                 status = cell.answer(order.prompt_bytes)
                 wait_s = 0.5 if status == 200 else 0.05
-                self.at(self.now_s + wait_s, lambda order=order, status=status: self._probed(order, status))
+                self.at(self.now_s + wait_s, partial(self._probed, order, status))
 
     def _probed(self, order: ProbeOrder, status: int) -> None:
         if self.scorer.observe_probe(order.cell_id, order, status, self.now_s):
@@ -216,7 +231,7 @@ class World:
         status = cell.answer(size)
         self.picked.append((self.now_s, cell_id, size, status))
         if status == 200:
-            cell.running += 1
+            cell.load(1, self.now_s)
             ttft_s = 0.2 / cell.speed
             for index, bound in enumerate((*BOUNDS, float("inf"))):
                 cell.buckets[index] += ttft_s <= bound
@@ -227,7 +242,7 @@ class World:
             self.at(self.now_s + 0.1, lambda: self._outcome(cell, size, status=status))
 
     def _served(self, cell: FakeCell, size: int, ttft_s: float) -> None:
-        cell.running -= 1
+        cell.load(-1, self.now_s)
         cell.served += 1
         cell.counters["done"] += 1
         cell.counters["tokens"] += 128
