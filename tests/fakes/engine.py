@@ -224,10 +224,18 @@ class FakeEngine:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _stop(self, *, reset: bool) -> None:
+        await self._close_port()
+        await self._drop(reset=reset)
+
+    async def _close_port(self) -> None:
+        """Stop accepting, let what was accepted just now get as far as being served, then close."""
         if self._server is not None:
+            for listener in self._server.sockets:
+                asyncio.get_running_loop().remove_reader(listener.fileno())
+            for _ in range(5):
+                await asyncio.sleep(0)
             self._server.close()
             self._server = None
-        await self._drop(reset=reset)
 
     async def _drop(self, *, reset: bool) -> None:
         for writer in list(self._open):
@@ -235,10 +243,7 @@ class FakeEngine:
         await asyncio.sleep(0)
 
     async def _shut_down(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        await asyncio.sleep(0.01)  # a connection accepted just now gets as far as being served
+        await self._close_port()
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
