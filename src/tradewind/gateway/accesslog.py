@@ -97,7 +97,7 @@ def read_entry(entry: _Entry, cell_of: _CellOf, failed: Sequence[FailedAttempt] 
     common, response = entry.common_properties, entry.response
     tags: Mapping[str, str] = common.custom_tags
     flags = _text(tags.get("flags"))
-    usage = common.metadata.filter_metadata[NAMESPACE].fields if NAMESPACE in common.metadata.filter_metadata else {}
+    usage = _usage(common)
     attempts = max(common.upstream_request_attempt_count, 1)
     cell_id = _cell_id(common, cell_of)
     recent = failed[-attempts:]  # the one that answered is among them if it failed too
@@ -114,6 +114,7 @@ def read_entry(entry: _Entry, cell_of: _CellOf, failed: Sequence[FailedAttempt] 
         request_bytes=entry.request.request_body_bytes,
         response_bytes=response.response_body_bytes,
         ttft_s=_micros(tags.get("ttft_us")),
+        attempt_s=_attempt_s(common),
         duration_s=common.duration.ToNanoseconds() / 1e9,
         prompt_tokens=_count(usage, "prompt_tokens"),
         cached_tokens=_count(usage, "cached_tokens"),
@@ -122,6 +123,21 @@ def read_entry(entry: _Entry, cell_of: _CellOf, failed: Sequence[FailedAttempt] 
         retry_after_s=_seconds(response.response_headers.get("retry-after")),
         client_cancelled="DC" in flags.split(","),
     )
+
+
+def _attempt_s(common: accesslog_pb2.AccessLogCommon) -> float | None:
+    """Envoy keeps the times of the newest attempt only; None when nothing was sent upstream."""
+    if not common.HasField("time_to_first_upstream_tx_byte"):
+        return None
+    return common.time_to_first_upstream_tx_byte.ToNanoseconds() / 1e9
+
+
+def _usage(common: accesslog_pb2.AccessLogCommon) -> Mapping[str, "object"]:
+    """Token counts and errors: those of a whole JSON answer come as one struct, those of a stream one by one."""
+    if NAMESPACE not in common.metadata.filter_metadata:
+        return {}
+    fields = common.metadata.filter_metadata[NAMESPACE].fields
+    return fields["answer"].struct_value.fields if "answer" in fields else fields  # type: ignore[no-any-return]
 
 
 def _model(route_name: str) -> str | None:
