@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench verify clean proto lock test-real-engine
+.PHONY: help setup demo test check bench verify clean docs proto lock test-real-engine
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F':.*?## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ verify: $(READY) ## every promise in full, a table and build/verify.json
 
 test-real-engine: $(READY) ## the engine contract against two real vLLM (CPU build; skipped where it cannot be installed)
 	$(BIN)/pytest -rs -m real_engine tests/contract tests/real_engine $(ARGS)
+
+docs: $(READY) ## write docs/reference again from the code
+	TRADEWIND_REWRITE=1 $(BIN)/pytest tests/unit/cli/test_reference.py tests/integration/test_reference.py
 
 proto: $(READY) ## regenerate src/tradewind/wire/pb from proto/
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/tradewind/wire/pb --pyi_out=src/tradewind/wire/pb proto/tradewind.proto

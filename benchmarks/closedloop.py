@@ -9,6 +9,7 @@ import asyncio
 import json
 import sys
 import time
+from typing import cast
 
 import uvloop
 
@@ -33,9 +34,8 @@ class Client(asyncio.Protocol):
         self.buffer = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.write(self.payload)
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's transports are of no common class
+        self.transport.write(self.payload)
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data

@@ -36,6 +36,7 @@ ANSWER = json.dumps(
     }
 )
 HCM = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+BUFFER = "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer"
 ROUTER = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
 
 
@@ -137,7 +138,9 @@ def engines_config(ports: list[int]) -> dict[str, object]:
             ],
         },
     ]
-    return {"static_resources": {"listeners": [listener(port, routes) for port in ports]}}
+    # An answer before the end of the body would close the connection: take the body first.
+    whole_body = {"name": "buffer", "typed_config": {"@type": BUFFER, "max_request_bytes": 1 << 20}}
+    return {"static_resources": {"listeners": [listener(port, routes, whole_body) for port in ports]}}
 
 
 def plain_config(port: int, engines: list[int]) -> dict[str, object]:
@@ -158,12 +161,12 @@ def address(port: int) -> dict[str, object]:
     return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
 
 
-def listener(port: int, routes: list[dict[str, object]]) -> dict[str, object]:
+def listener(port: int, routes: list[dict[str, object]], *filters: dict[str, object]) -> dict[str, object]:
     manager = {
         "@type": HCM,
         "stat_prefix": f"p{port}",
         "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]},
-        "http_filters": [{"name": "router", "typed_config": {"@type": ROUTER}}],
+        "http_filters": [*filters, {"name": "router", "typed_config": {"@type": ROUTER}}],
     }
     chain = {"filters": [{"name": "hcm", "typed_config": manager}]}
     return {"name": f"l{port}", "address": address(port), "filter_chains": [chain]}
