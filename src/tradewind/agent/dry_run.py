@@ -130,11 +130,12 @@ async def _listing(api: Fetcher, key_env: str) -> Listing | str:
         return failure.detail
 
 
-async def _version(api: Fetcher) -> str | None:
+async def _version(api: Fetcher) -> tuple[str | None, str]:
+    """The version, and why there is none."""
     try:
-        return await read_version(api)
-    except FetchFailed:
-        return None
+        return await read_version(api), "/version does not tell"
+    except FetchFailed as failure:
+        return None, failure.detail
 
 
 async def _engine(metrics_url: str, listing: Listing | str) -> EngineScrape | str:
@@ -188,7 +189,9 @@ async def _host(url: str) -> SignalRow:
     return SignalRow(group="host", signal=signal, value=value, unit="ratio", source=source, reason=reason)
 
 
-def _capabilities(listing: Listing | str, version: str | None, scrape: EngineScrape | str) -> list[SignalRow]:
+def _capabilities(
+    listing: Listing | str, version: tuple[str | None, str], scrape: EngineScrape | str
+) -> list[SignalRow]:
     served = None if isinstance(listing, str) else listing
     page = None if isinstance(scrape, str) else scrape
     no_list = listing if isinstance(listing, str) else "none"
@@ -199,7 +202,7 @@ def _capabilities(listing: Listing | str, version: str | None, scrape: EngineScr
         ("lora_models", served and (", ".join(served.lora_models) or "none"), "/v1/models", no_list),
         ("max_model_len", served and served.max_model_len, "/v1/models", no_list),
         ("engine", page and page.kind, config, no_page),
-        ("engine_version", version, "/version", "/version does not tell"),
+        ("engine_version", version[0], "/version", version[1]),
         ("kv_capacity_tokens", page and page.kv_capacity_tokens, config, no_page),
         ("block_size_tokens", page and page.block_size_tokens, config, no_page),
     )
