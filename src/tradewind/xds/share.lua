@@ -1,7 +1,7 @@
 -- Routes a request by the model in its body, and spreads each pool's requests over its cells by exact shares.
 -- State is per Envoy worker and outlives route pushes, because this source does not change with them.
 
-local byte, find, sub, gmatch = string.byte, string.find, string.sub, string.gmatch
+local byte, find, match, sub, gmatch = string.byte, string.find, string.match, string.sub, string.gmatch
 
 local MAX_ID_BYTES = 128
 local MAX_MODEL_BYTES = 1024       -- longer than any name that a pool may have
@@ -75,17 +75,14 @@ local function load_table(pool, text, version)
   end
 end
 
-local function pool_state(model, key)
+local function new_pool(model, key)
   if not seeded then
     math.randomseed(tonumber(sub(key, 1, 8), 16) or 0)
     seeded = true
   end
-  local pool = pools[model]
-  if not pool then
-    if pool_count >= MAX_POOLS then pools, pool_count = {}, 0 end
-    pool = {}
-    pools[model], pool_count = pool, pool_count + 1
-  end
+  if pool_count >= MAX_POOLS then pools, pool_count = {}, 0 end
+  local pool = {}
+  pools[model], pool_count = pool, pool_count + 1
   return pool
 end
 
@@ -144,11 +141,11 @@ local function unescape(raw)
     local e = sub(raw, b + 1, b + 1)
     i = b + 2
     if e == "u" then
-      local code = tonumber(string.match(raw, "^%x%x%x%x", i) or "", 16)
+      local code = tonumber(match(raw, "^%x%x%x%x", i) or "", 16)
       if not code then return nil end
       i = i + 4
       if code >= 0xD800 and code < 0xDC00 then
-        local low = tonumber(string.match(raw, "^\\u(%x%x%x%x)", i) or "", 16)
+        local low = tonumber(match(raw, "^\\u(%x%x%x%x)", i) or "", 16)
         if not low or low < 0xDC00 or low > 0xDFFF then return nil end
         code, i = 0x10000 + (code - 0xD800) * 1024 + low - 0xDC00, i + 6
       elseif code >= 0xDC00 and code < 0xE000 then
@@ -216,7 +213,7 @@ end
 
 -- The `model` field of a multipart form.
 local function multipart_model(s, content_type)
-  local boundary = string.match(content_type, 'boundary="([^"]+)"') or string.match(content_type, "boundary=([^;%s]+)")
+  local boundary = match(content_type, 'boundary="([^"]+)"') or match(content_type, "boundary=([^;%s]+)")
   if not boundary then return nil, "invalid_form" end
   local mark, model = "--" .. boundary, nil
   local at = find(s, mark, 1, true)
@@ -258,16 +255,16 @@ end
 
 -- A request id that could not stand in a log line is replaced by the stream's own; a query string may hold a key.
 local function clean(headers)
-  local key, id, path = headers:get("x-tw-key"), headers:get("x-request-id"), headers:get(":path")
-  if id and (#id > MAX_ID_BYTES or find(id, "[^%w%p]")) then headers:replace("x-request-id", key) end
+  local id, path = headers:get("x-request-id"), headers:get(":path")
+  if id and (#id > MAX_ID_BYTES or find(id, "[^%w%p]")) then headers:replace("x-request-id", headers:get("x-tw-key")) end
   local query = path and find(path, "?", 1, true)
   if query then headers:replace(":path", sub(path, 1, query - 1)) end
-  return key
 end
 
 local function model_of(h, kind, only)
   local headers = h:headers()
-  local coding, content_type = headers:get("content-encoding"), headers:get("content-type") or ""
+  local coding = headers:get("content-encoding")
+  local content_type = kind == "multipart" and headers:get("content-type") or ""
   if coding and coding ~= "identity" then
     local hint = headers:get("tradewind-model") or only
     return hint ~= "" and hint or nil, "unsupported_content_encoding"
@@ -279,8 +276,8 @@ local function model_of(h, kind, only)
 end
 
 function envoy_on_request(h)
-  local key = clean(h:headers())
-  local kind, only = string.match(h:streamInfo():routeName() or "", "^entry/(%l+)/(.*)$")
+  clean(h:headers())
+  local kind, only = match(h:streamInfo():routeName() or "", "^entry/(%l+)/(.*)$")
   if not kind then return end
   local model, code = model_of(h, kind, only)
   if not model then
@@ -288,51 +285,52 @@ function envoy_on_request(h)
     return refuse(h, e[1], e[2], e[3], code)
   end
   if #model > MAX_MODEL_BYTES or find(model, "%c") then return refuse_unknown(h, model) end
-  h:headers():replace("x-tw-pool", model)
+  local headers = h:headers()
+  headers:replace("x-tw-pool", model)
   h:clearRouteCache()
   local metadata = h:metadata() -- resolves the route again, but only if it was not asked for before
-  local version = string.match(h:streamInfo():routeName() or "", "^pool/(%x*)/")
+  local version = match(h:streamInfo():routeName() or "", "^pool/(%x*)/")
   if not version then return refuse_unknown(h, model) end
   if version == "" then return end -- a baseline, or a pool without cells
-  local pool = pool_state(model, key)
+  local pool = pools[model] or new_pool(model, headers:get("x-tw-key"))
   if pool.version ~= version then load_table(pool, metadata:get("shares"), version) end
   h:setUpstreamOverrideHost(pool.pick(pool), false)
 end
 
 -- Responses ----------------------------------------------------------------------------------------------------------
 
-local TAIL_BYTES = 4096 -- the usage of a whole JSON answer stands at its end
+local TAIL_BYTES = 1024 -- the usage of a whole JSON answer stands at its end
 
-local function number(text, name)
-  return tonumber(string.match(text, '"' .. name .. '"%s*:%s*(%d+)'))
-end
-
-local function last_usage(tail)
+-- The numbers of the last "usage" object that is not inside a string; nil if there is none.
+local function usage_of(tail)
   local at, usage = find(tail, '"usage"', 1, true), nil
   while at do
-    if byte(tail, at - 1) ~= 92 then usage = string.match(tail, '^"usage"%s*:%s*(%b{})', at) or usage end
+    if byte(tail, at - 1) ~= 92 then usage = match(tail, '^"usage"%s*:%s*(%b{})', at) or usage end
     at = find(tail, '"usage"', at + 7, true)
   end
-  return usage
+  if not usage then return nil end
+  return {
+    prompt_tokens = tonumber(match(usage, '"prompt_tokens"%s*:%s*(%d+)') or match(usage, '"input_tokens"%s*:%s*(%d+)')),
+    completion_tokens =
+      tonumber(match(usage, '"completion_tokens"%s*:%s*(%d+)') or match(usage, '"output_tokens"%s*:%s*(%d+)')),
+    cached_tokens = tonumber(match(usage, '"cached_tokens"%s*:%s*(%d+)')),
+  }
 end
 
 -- Reads along as the answer passes; nothing is held back. Streams of events are read by Envoy's own filter.
 function envoy_on_response(h)
   local headers = h:headers()
-  if not find(headers:get("content-type") or "", "^application/json") or headers:get("content-encoding") then return end
+  local content_type = headers:get("content-type")
+  if not content_type or sub(content_type, 1, 16) ~= "application/json" or headers:get("content-encoding") then return end
   local tail = ""
   for chunk in h:bodyChunks() do
     local n = chunk:length()
-    local m = math.min(n, TAIL_BYTES)
-    tail = sub(tail .. chunk:getBytes(n - m, m), -TAIL_BYTES)
+    if n >= TAIL_BYTES then
+      tail = chunk:getBytes(n - TAIL_BYTES, TAIL_BYTES)
+    elseif n > 0 then
+      tail = sub(tail .. chunk:getBytes(0, n), -TAIL_BYTES)
+    end
   end
-  local usage = last_usage(tail)
-  if not usage then return end
-  local counts = {
-    prompt_tokens = number(usage, "prompt_tokens") or number(usage, "input_tokens"),
-    completion_tokens = number(usage, "completion_tokens") or number(usage, "output_tokens"),
-    cached_tokens = number(usage, "cached_tokens"),
-  }
-  local metadata = h:streamInfo():dynamicMetadata()
-  for name, count in pairs(counts) do metadata:set("tradewind.usage", name, count) end
+  local usage = usage_of(tail)
+  if usage then h:streamInfo():dynamicMetadata():set("tradewind.usage", "answer", usage) end
 end
