@@ -229,9 +229,10 @@ def test_fc_33_a_broken_page_takes_only_its_own_cells_telemetry(reply: Reply) ->
         cells = (cell_of(good), cell_of(bad, id="east-1"))
         with RunningAgent(*cells, controls=(control,)):
             broken = control.wait_for(
-                lambda beat: beat.cell.cell_id == "east-1" and "engine_metrics_stale" in beat.telemetry.flags
+                lambda beat: (
+                    ready(beat) and beat.cell.cell_id == "east-1" and "engine_metrics_stale" in beat.telemetry.flags
+                )
             ).heartbeat
-            assert ready(broken), "no telemetry is not death"
             assert broken.telemetry.engine is None
             assert broken.telemetry.unknown[0].signal == "engine"
             seen = len(control.beats)

@@ -16,6 +16,7 @@ from tradewind.telemetry.http_connection import Fault, FetchFailed
 log = logging.getLogger(__name__)
 
 REFRESH_S = 5.0  # LoRA adapters come and go
+PAGE_WAIT_S = 1.0  # a metrics page that hangs does not keep an engine from coming up
 MIN_RETRY_S = 0.25
 MAX_RETRY_S = 2.0
 
@@ -79,11 +80,18 @@ class BringUp:
             await self._warm_up(listing.first, generation)
         return life.is_ready
 
+    async def _has_served(self) -> bool:
+        try:
+            async with asyncio.timeout(PAGE_WAIT_S):
+                scrape = await self._scrape()
+        except TimeoutError:
+            return False
+        return scrape is not None and bool(scrape.reading.finished_total) and not scrape.asleep
+
     async def _warm_up(self, model: str, generation: int) -> None:
         """A warm engine is one that has finished a request; its own counters may already say so."""
-        scrape = await self._scrape()
         result = "had_served"
-        if scrape is None or not scrape.reading.finished_total or scrape.asleep:
+        if not await self._has_served():
             result = "ok"
             try:
                 await warm_up(self._api, model)

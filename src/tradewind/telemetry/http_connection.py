@@ -105,7 +105,7 @@ async def open_connection(
                 lambda: HttpConnection(on_lost=on_lost, clock=clock), target.host, target.port, ssl=context
             )
     except TimeoutError:
-        raise FetchFailed(Fault.UNREACHABLE, f"connect timed out after {timeout_s:g} s") from None
+        raise FetchFailed(Fault.UNREACHABLE, f"connect timed out after {timeout_s:.3g} s") from None
     except ConnectionRefusedError:
         raise FetchFailed(Fault.REFUSED, "connection refused") from None
     except ssl.SSLError as error:
@@ -164,7 +164,7 @@ class HttpConnection(asyncio.Protocol):
         except TimeoutError:
             self.close()
             what = "no answer" if exchange.first_byte_s is None else "no complete answer"
-            raise FetchFailed(Fault.TIMEOUT, f"{what} within {timeout_s:g} s") from None
+            raise FetchFailed(Fault.TIMEOUT, f"{what} within {timeout_s:.3g} s") from None
         except (FetchFailed, asyncio.CancelledError):
             self.close()
             raise
