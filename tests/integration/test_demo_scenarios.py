@@ -50,7 +50,7 @@ def test_restarts_of_control_gateway_and_envoy_fail_no_request(tmp_path: Path) -
 
 def test_dead_exporter_fails_nothing_and_is_flagged(tmp_path: Path) -> None:
     async def script(grid: LiveGrid) -> list[Check]:
-        return await exporters_die(grid, cells=["east-1"], rate_per_s=15, dead_s=4, rest_s=3)
+        return await exporters_die(grid, sites=["east"], rate_per_s=15, dead_s=4, rest_s=3)
 
     checks = with_grid(small_grid(tmp_path, exporters=True), script)
     flag = next(check for check in checks if "flag" in check.name)
