@@ -9,6 +9,7 @@ import typer
 
 from tradewind.cli.options import (
     DEFAULT_FILE,
+    EXIT_FAILED,
     ControlOption,
     FileOption,
     JsonOption,
@@ -28,12 +29,14 @@ def status(file: FileOption = DEFAULT_FILE, control: ControlOption = "", as_json
         seen = grid_status(None if control else file, control=control_address(file, control))
         if as_json:
             print_json(seen)
-            return
-        from rich.console import Console
+        else:
+            from rich.console import Console
 
-        console = Console()
-        for table in status_tables(seen):
-            console.print(table)
+            console = Console()
+            for table in status_tables(seen):
+                console.print(table)
+        if seen["problem"]:
+            raise typer.Exit(EXIT_FAILED)
 
 
 def top(

@@ -8,27 +8,45 @@ from rich.table import Table
 from rich.text import Text
 
 from tradewind.lab.locate import running
-from tradewind.runtime.ask import ask
+from tradewind.runtime.ask import AskFailed, ask
 
 STATE_STYLES = {"ready": "green", "loading": "yellow", "draining": "cyan", "faulted": "red", "terminated": "dim"}
 Json = dict[str, object]
 
 
 def grid_status(file: Path | None, *, control: str) -> Json:
-    """What the control at "ip:port" knows, and the processes of the file's state_dir. Raises AskFailed, ConfigError."""
-    cells = ask(control, "/v1/grid")
-    gateways = ask(control, "/v1/gateways")
-    seen: Json = {
-        "control": f"http://{control}",
-        "grid": cells,
-        "gateways": gateways.get("gateways", []) if isinstance(gateways, dict) else [],
-    }
-    if file is not None:
-        grid = running(file)
+    """What the control at "ip:port" knows, and the processes of the file's state_dir.
+
+    Where control does not answer, the gateway's view stands in and "problem" says so: routing goes on without control.
+    Raises AskFailed when nobody answers, ConfigError.
+    """
+    grid = running(file) if file is not None else None
+    seen: Json = {"control": f"http://{control}", "problem": ""}
+    try:
+        seen["grid"] = ask(control, "/v1/grid")
+        gateways = ask(control, "/v1/gateways")
+        seen["gateways"] = gateways.get("gateways", []) if isinstance(gateways, dict) else []
+    except AskFailed as error:
+        if grid is None or not grid.gateways:
+            raise
+        status = ask(grid.gateways[0].admin, "/v1/status")
+        seen |= {"problem": f"{error}; this is the view of gateway {grid.gateways[0].id}"}
+        seen |= _as_seen_by_gateway(status if isinstance(status, dict) else {})
+    if grid is not None:
         seen["clients"] = [f"http://{gateway.listen}" for gateway in grid.gateways]
         seen["dashboard"] = f"http://{grid.dashboard}" if grid.dashboard else ""
         seen["processes"] = processes(Path(grid.state_dir))
     return seen
+
+
+def _as_seen_by_gateway(status: Json) -> Json:
+    rows = status.get("cells")
+    cells = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    weights = {row.get("cell_id"): row["weight"] for row in cells if row.get("weight") is not None}
+    return {
+        "grid": {"grid": status.get("grid"), "version": "of the gateway", "cells": cells},
+        "gateways": [{"gateway_id": status.get("gateway_id"), "weights": weights}],
+    }
 
 
 def processes(state_dir: Path) -> list[Json]:
@@ -55,7 +73,8 @@ def _alive(pid: object) -> bool:
 
 def status_tables(seen: Json) -> list[Table | Text]:
     """The tables for people."""
-    tables: list[Table | Text] = [_cells(seen)]
+    tables: list[Table | Text] = [Text(str(seen["problem"]), style="red")] if seen.get("problem") else []
+    tables.append(_cells(seen))
     if seen.get("processes"):
         tables.append(_processes(seen))
     places = [*(seen.get("clients") or []), *filter(None, [seen.get("dashboard")])]  # type: ignore[misc]
@@ -76,7 +95,7 @@ def _cells(seen: Json) -> Table:
             str(row.get("site")),
             str(row.get("cell_id")),
             Text(state, style=STATE_STYLES.get(state, "")),
-            f"{age:.1f} s ago" if isinstance(age, float) else "never",
+            f"{age:.1f} s ago" if isinstance(age, float) else "?",
             _weights(seen, str(row.get("cell_id"))),
             ", ".join(row.get("models") or []),
             str(row.get("reason") or row.get("conflict") or ""),

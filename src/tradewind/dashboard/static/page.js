@@ -2,8 +2,8 @@
 // Draws what /api/state says once a second. Texts of engines and agents enter the page as text, never as markup.
 const POLL_MS = 1000;
 const KEEP_SAMPLES = 600;
-const open = new Set();
-let history = [];
+const opened = new Set();
+let samples = [];
 let last = 0;
 let chosen = null;
 
@@ -26,7 +26,7 @@ function cellRow(cell, total, peak) {
   const bar = make("div", {});
   bar.style.width = `${6 * (peak ? share / peak : 0)}rem`;
   const flags = (terms.flags ?? []).map(flag => make("span", { class: "flag" }, flag));
-  const toggle = () => { open.has(cell.cell_id) ? open.delete(cell.cell_id) : open.add(cell.cell_id); poll(); };
+  const toggle = () => { opened.has(cell.cell_id) ? opened.delete(cell.cell_id) : opened.add(cell.cell_id); poll(); };
   return make("tr", { class: "cell", onclick: toggle },
     make("td", {}, cell.cell_id),
     make("td", {}, make("span", { class: `state ${state}` }, state)),
@@ -55,7 +55,7 @@ function siteTable(site, cells, total, peak) {
   const body = make("tbody");
   for (const cell of cells) {
     body.append(cellRow(cell, total, peak));
-    if (open.has(cell.cell_id)) body.append(signalRow(cell));
+    if (opened.has(cell.cell_id)) body.append(signalRow(cell));
   }
   return make("div", {}, make("h2", {}, site),
     make("table", {}, make("thead", {}, make("tr", {}, ...heads.map(head => make("th", {}, head)))), body));
@@ -81,16 +81,16 @@ function drawEvents(events) {
 }
 
 function drawFigures() {
-  if (!window.Plotly || !history.length) return;
-  const cells = Object.keys(history[history.length - 1].weights).sort();
-  const x = history.map(sample => sample.at_s);
+  if (!window.Plotly || !samples.length) return;
+  const cells = Object.keys(samples[samples.length - 1].weights).sort();
+  const x = samples.map(sample => sample.at_s);
   const total = sample => Object.values(sample.weights).reduce((sum, weight) => sum + weight, 0) || 1;
   const layout = title => ({
     title: { text: title, font: { size: 13 } }, margin: { t: 30, r: 10, b: 30, l: 40 }, showlegend: true,
     paper_bgcolor: "transparent", plot_bgcolor: "transparent", font: { color: getComputedStyle(document.body).color },
     xaxis: { title: "s" }, yaxis: { rangemode: "tozero" }, uirevision: "keep",
   });
-  const lines = read => cells.map(cell => ({ x, y: history.map(sample => read(sample, cell)), name: cell, mode: "lines", line: { width: 1.5 } }));
+  const lines = read => cells.map(cell => ({ x, y: samples.map(sample => read(sample, cell)), name: cell, mode: "lines", line: { width: 1.5 } }));
   const options = { displayModeBar: false, responsive: true };
   Plotly.react("shares", lines((sample, cell) => 100 * (sample.weights[cell] ?? 0) / total(sample)), layout("share of weight, %"), options);
   Plotly.react("rates", lines((sample, cell) => sample.requests_per_s[cell] ?? 0), layout("requests ended per s"), options);
@@ -117,14 +117,14 @@ function drawHead(state) {
 async function poll() {
   try {
     const state = await (await fetch(`/api/state?after=${last}`)).json();
-    history = history.concat(state.history).slice(-KEEP_SAMPLES);
-    if (history.length) last = history[history.length - 1].sequence;
+    samples = samples.concat(state.history).slice(-KEEP_SAMPLES);
+    if (samples.length) last = samples[samples.length - 1].sequence;
     drawSites(drawHead(state)?.status);
     drawEvents(state.events);
     drawFigures();
   } catch (error) {
     last = 0;
-    history = [];
+    samples = [];
     document.getElementById("health").textContent = `the dashboard does not answer: ${error}`;
   }
 }
