@@ -144,7 +144,7 @@ class CellAgent:
             await asyncio.sleep(due_s - self._clock())
 
     async def _beat_loop(self) -> None:
-        due_s = self._clock()
+        due_s, beat_s = self._clock(), float("-inf")
         while True:
             now_s = self._clock()
             telemetry = self.telemetry.telemetry(now_s)
@@ -153,8 +153,10 @@ class CellAgent:
                 self._shown = news
                 self._beat(telemetry)
                 due_s = max(due_s + self._timing.interval_s, now_s) if now_s >= due_s else due_s
-                await asyncio.sleep(MIN_BEAT_GAP_S)
-            await sleep_or(self._changed, max(0.0, due_s - self._clock()))
+                beat_s = now_s
+            changed = await sleep_or(self._changed, max(0.0, due_s - self._clock()))
+            if changed:
+                await asyncio.sleep(max(0.0, beat_s + MIN_BEAT_GAP_S - self._clock()))
 
     def _news(self, telemetry: Telemetry) -> object:
         gpu = telemetry.gpu

@@ -14,6 +14,7 @@ Labels = tuple[tuple[str, str], ...]
 MAX_LINE_BYTES = 16 * 1024
 MAX_SERIES = 4096  # per page, of wanted names; more is counted as bad lines
 MAX_REMEMBERED_HEADS = 8192
+LAYOUT_PAGES = 30  # a page's layout is trusted for so many pages, then looked at in full again
 
 _LABEL = re.compile(rb'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,|$)')
 _HEAD = re.compile(rb'([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?')
@@ -53,30 +54,61 @@ class ParsedPage:
     bad_lines: int
 
 
+class _Layout(NamedTuple):
+    """Where the wanted series stand on a page. The next page nearly always looks the same but for its values."""
+
+    lines: int
+    places: tuple[tuple[int, bytes, Series], ...]  # line number, everything before the value, what it says
+
+
 class PageParser:
-    """Parses pages of one peer again and again; remembers what its series look like."""
+    """Parses pages of one peer again and again; remembers what its series look like and where they stand."""
 
     def __init__(self, wanted: Iterable[str]) -> None:
         self._wanted = frozenset(name.encode() for name in wanted)
         self._heads: dict[bytes, Series] = {}
+        self._layout: _Layout | None = None
+        self._layout_uses = 0
 
     def parse(self, page: bytes, *, whole: bool = True) -> ParsedPage:
         """Never raises for what a page holds. Of a page that may be cut, the last line counts only if it is ended."""
         lines = page.splitlines()
         if not whole and lines and not page.endswith(b"\n"):
             lines.pop()
+        if self._layout is not None and self._layout_uses < LAYOUT_PAGES:
+            self._layout_uses += 1
+            known = _by_layout(lines, self._layout)
+            if known is not None:
+                return known
+        return self._parse_fully(lines)
+
+    def _parse_fully(self, lines: list[bytes]) -> ParsedPage:
         wanted = self._wanted
         by_name: dict[str, dict[Labels, Sample]] = {}
+        places: list[tuple[int, bytes, Series]] = []
         bad, count = 0, 0
-        for line in [line for line in lines if line[: line.find(b"{")] in wanted or line[: line.find(b" ")] in wanted]:
-            sample = self._parse_line(line)
+        numbers = [
+            number
+            for number, line in enumerate(lines)
+            if line[: line.find(b"{")] in wanted or line[: line.find(b" ")] in wanted
+        ]
+        for number in numbers:
+            sample = self._parse_line(lines[number])
             if sample is None or count >= MAX_SERIES:
                 bad += 1
                 continue
             count += 1
             family = by_name.setdefault(sample.series.name, {})
             labels = sample.series.labels
-            family[labels] = _larger(family[labels], sample) if labels in family else sample
+            if labels in family:
+                family[labels] = _larger(family[labels], sample)
+            else:
+                family[labels] = sample
+                head = self._plain_head(lines[number], sample.series)
+                if head is not None:
+                    places.append((number, head, sample.series))
+        self._layout = _Layout(len(lines), tuple(places)) if len(places) == len(numbers) else None
+        self._layout_uses = 0
         return ParsedPage({name: tuple(family.values()) for name, family in by_name.items()}, bad)
 
     def _parse_line(self, line: bytes) -> Sample | None:
@@ -98,10 +130,32 @@ class PageParser:
         value = _parse_value(tail)
         return None if value is None else Sample(series, value)
 
+    def _plain_head(self, line: bytes, series: Series) -> bytes | None:
+        """Everything before the value, if nothing follows it: no timestamp, no exemplar."""
+        key, brace, _ = line.rpartition(b"}")
+        if brace and self._heads.get(key) is not series:
+            return None
+        head = key + b"} " if brace else series.name.encode() + b" "
+        return head if line.startswith(head) and b" " not in line[len(head) :] else None
+
     def _remember(self, head: bytes, series: Series) -> None:
         if len(self._heads) >= MAX_REMEMBERED_HEADS:
             self._heads.clear()
         self._heads[head] = series
+
+
+def _by_layout(lines: list[bytes], layout: _Layout) -> ParsedPage | None:
+    """The page read at the places of an earlier one; None if anything but values differs."""
+    if len(lines) != layout.lines:
+        return None
+    by_name: dict[str, list[Sample]] = {}
+    for number, head, series in layout.places:
+        line = lines[number]
+        value = _parse_number(line[len(head) :]) if line.startswith(head) else None
+        if value is None:
+            return None
+        by_name.setdefault(series.name, []).append(Sample(series, value))
+    return ParsedPage({name: tuple(samples) for name, samples in by_name.items()}, 0)
 
 
 def _parse_head(name: bytes, labels: bytes | None) -> Series | None:
@@ -122,12 +176,17 @@ def _unescape(text: str) -> str:
 
 
 def _parse_value(tail: bytes) -> float | None:
-    """The first word after the name; a timestamp or an exemplar may follow. Python's own 1_000 is not a number here."""
+    """The first word after the name; a timestamp or an exemplar may follow."""
     words = tail.split(None, 1)
-    if not words or b"_" in words[0]:
+    return _parse_number(words[0]) if words else None
+
+
+def _parse_number(word: bytes) -> float | None:
+    """Python's own 1_000 is not a number here."""
+    if b"_" in word:
         return None
     try:
-        return float(words[0])
+        return float(word)
     except ValueError:
         return None
 

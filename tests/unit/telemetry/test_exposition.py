@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tradewind.telemetry.exposition import MAX_LINE_BYTES, MAX_SERIES, PageParser
+from tradewind.telemetry.exposition import LAYOUT_PAGES, MAX_LINE_BYTES, MAX_SERIES, PageParser, ParsedPage
 
 PARSER_NAMES = ("up", "load", "kv:usage")
 
@@ -105,3 +105,45 @@ def test_a_page_read_twice_gives_the_same_values_again() -> None:
     third = parser.parse(b'up{a="b"} 3\n').samples["up"][0]
     assert (first.value, second.value, third.value) == (1.0, 2.0, 3.0)
     assert first.series is third.series
+
+
+def test_a_page_of_the_same_layout_is_read_as_if_it_were_new() -> None:
+    lines = [
+        'up{a="b"} 1',
+        "load 2 1700000000",
+        "# HELP x",
+        'up{a="c"} 3 # {t="}"} 9',
+        "other 5",
+        'kv:usage{d="e"} 0.5',
+    ]
+    parser = PageParser(PARSER_NAMES)
+    pages = [
+        lines,
+        [line.replace(" 0.5", " 0.75") for line in lines],
+        ['up{a="b"} 1_0', *lines[1:]],
+        ['up{a="b"} 8 1700000000', *lines[1:]],
+        ['up{a="b"} 8 # {t="x"} 7', *lines[1:]],
+        ["load 4", "up 7", *lines[2:]],
+        lines[:-1],
+        [*lines[:4], "load 6", lines[5]],
+        *[lines] * 40,
+    ]
+    for page in pages:
+        text = "\n".join(page).encode()
+        again, fresh = parser.parse(text), PageParser(PARSER_NAMES).parse(text)
+        assert again.bad_lines == fresh.bad_lines
+        assert _plain(again) == _plain(fresh), page
+
+
+def test_a_wanted_line_in_the_place_of_an_unwanted_one_is_found_within_some_pages() -> None:
+    parser = PageParser(PARSER_NAMES)
+    parser.parse(b"up 1\nother 2\n")
+    found = [parser.parse(b"up 1\nload 2\n").samples.keys() for _ in range(LAYOUT_PAGES + 1)]
+    assert found[-1] == {"up", "load"}
+
+
+def _plain(parsed: ParsedPage) -> dict[str, list[tuple[object, float]]]:
+    return {
+        name: sorted((sample.series.labels, sample.value) for sample in samples)
+        for name, samples in parsed.samples.items()
+    }
