@@ -9,7 +9,7 @@ from tests.contract.client import eventually, get
 from tests.contract.emulated import EmulatedEngine
 from tests.contract.engine import Engine
 from tests.contract.metrics import running, waiting
-from tests.real_engine.install import NotInstalled, ensure_installed
+from tests.real_engine.install import installed_or_skip
 from tests.real_engine.vllm import RealEngine
 
 IDLE_S = 20.0
@@ -40,13 +40,10 @@ def serves(engine: Engine) -> bool:
     return False
 
 
-@pytest.fixture(scope="session", params=["emulator", pytest.param("vllm", marks=pytest.mark.real_engine)])
+@pytest.fixture(scope="package", params=["emulator", pytest.param("vllm", marks=pytest.mark.real_engine)])
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     if request.param == "vllm":
-        try:
-            ensure_installed()
-        except NotInstalled as why:
-            pytest.skip(f"no real vLLM here: {why}")
+        installed_or_skip()
     bench = Bench(RealEngine if request.param == "vllm" else EmulatedEngine)
     yield bench
     bench.close()

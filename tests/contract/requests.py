@@ -20,6 +20,6 @@ def chat(text: str | None = None, *, max_tokens: int = 4, **fields: object) -> J
     return {"model": MODEL, "messages": messages, "max_tokens": max_tokens, "ignore_eos": True, **fields}
 
 
-def completion(text: str | None = None, *, max_tokens: int = 4, **fields: object) -> Json:
+def completion(text: str | list[int] | None = None, *, max_tokens: int = 4, **fields: object) -> Json:
     text = prompt() if text is None else text
     return {"model": MODEL, "prompt": text, "max_tokens": max_tokens, "ignore_eos": True, **fields}

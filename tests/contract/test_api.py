@@ -12,7 +12,12 @@ from tests.contract.requests import CHAT, COMPLETIONS, chat, completion
 LIMIT = LIMITS.max_model_len
 TOO_LONG = "fox " * (LIMIT + 100)
 FAR_TOO_LONG = "fox " * 8 * LIMIT
-UNKNOWN_MODEL = {"message": "The model `nope` does not exist.", "type": "NotFoundError", "param": "model", "code": 404}
+UNKNOWN_MODEL = {
+    "message": f"The model `nope` does not exist. Valid aliases: {MODEL}.",
+    "type": "NotFoundError",
+    "param": "model",
+    "code": 404,
+}
 PROMPT_TOO_LONG = {
     "message": f"This model's maximum context length is {LIMIT} tokens. However, your prompt contains at least "
     f"{LIMIT + 1} input tokens, which exceeds this limit even without any output tokens. Please reduce the length of "
@@ -85,15 +90,13 @@ def test_whole_blocks_are_cached_the_second_time(engine: Engine) -> None:
 @pytest.mark.parametrize("body", [chat("x") | {"model": "nope"}, chat("x", stream=True) | {"model": "nope"}])
 def test_unknown_model_in_chat_is_404(engine: Engine, body: Json) -> None:
     answer = post(engine, CHAT, body)
-    assert answer.status == 404
-    assert answer.error() == UNKNOWN_MODEL | {"message": answer.error()["message"]}
-    assert answer.error()["message"].startswith(UNKNOWN_MODEL["message"])
+    assert (answer.status, answer.error()) == (404, UNKNOWN_MODEL)
 
 
-def test_unknown_model_in_completions_is_404(engine: Engine) -> None:
-    answer = post(engine, COMPLETIONS, completion("x") | {"model": "nope"})
-    assert answer.status == 404
-    assert answer.error() == UNKNOWN_MODEL | {"message": answer.error()["message"]}
+def test_unknown_model_elsewhere_is_404(engine: Engine) -> None:
+    for path, body in ((COMPLETIONS, completion("x")), ("/tokenize", {"prompt": "x"})):
+        answer = post(engine, path, body | {"model": "nope"})
+        assert (answer.status, answer.error()) == (404, UNKNOWN_MODEL)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -134,10 +137,17 @@ def test_output_is_clipped_to_the_context(engine: Engine, path: str) -> None:
     assert answer["usage"]["total_tokens"] == LIMIT
 
 
-def test_no_output_at_all_is_400(engine: Engine) -> None:
-    answer = post(engine, CHAT, chat(max_tokens=0))
+@pytest.mark.parametrize("body", [completion("x", max_tokens=0), completion([5] * LIMIT, max_tokens=4)])
+def test_no_room_for_output_is_400(engine: Engine, body: Json) -> None:
+    """A prompt of the whole context is refused as if no output had been asked for."""
+    answer = post(engine, COMPLETIONS, body)
     assert (answer.status, answer.error()["param"]) == (400, "max_tokens")
     assert answer.error()["message"] == "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)"
+
+
+def test_a_prompt_one_token_short_of_the_context_is_served(engine: Engine) -> None:
+    usage = post(engine, COMPLETIONS, completion([5] * (LIMIT - 1), max_tokens=4)).json()["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (LIMIT - 1, 1)
 
 
 def test_bad_json_is_400(engine: Engine) -> None:
@@ -158,6 +168,26 @@ def test_bad_json_is_400(engine: Engine) -> None:
 def test_a_body_that_is_no_request_is_400(engine: Engine, body: bytes) -> None:
     answer = post(engine, CHAT, body)
     assert (answer.status, answer.error()["type"], answer.error()["code"]) == (400, "Bad Request", 400)
+
+
+@pytest.mark.parametrize("body", [b'{"messages":"\xff"}', b"[" * 100_000])
+def test_bytes_that_no_parser_takes_have_no_error_object(engine: Engine, body: bytes) -> None:
+    answer = post(engine, CHAT, body)
+    assert (answer.status, answer.json()) == (400, {"detail": "There was an error parsing the body"})
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (CHAT, chat() | {"messages": []}, None),
+        (COMPLETIONS, completion("x") | {"prompt": ""}, "prompt"),
+        (COMPLETIONS, {"model": MODEL}, "prompt"),
+        (CHAT, chat(stream_options={"include_usage": True}), "stream_options"),
+    ],
+)
+def test_what_makes_no_sense_is_400(engine: Engine, path: str, body: Json, param: str | None) -> None:
+    answer = post(engine, path, body)
+    assert (answer.status, answer.error()["type"], answer.error()["param"]) == (400, "BadRequestError", param)
 
 
 def test_a_missing_field_is_named(engine: Engine) -> None:

@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 BUILD = HERE.parents[1] / "build"
 VENV = BUILD / "vllm-venv"
@@ -41,6 +43,14 @@ def ensure_installed() -> None:
     _run(*pip, "--no-deps", "-r", PINS)
     _run(VENV / "bin" / "python", HERE / "make_tiny_model.py", MODEL_DIR)
     READY.write_text(PINS.read_text())
+
+
+def installed_or_skip() -> None:
+    """`ensure_installed` for a fixture: skips what needs a real engine, with the reason, where there is none."""
+    try:
+        ensure_installed()
+    except NotInstalled as why:
+        pytest.skip(f"no real vLLM here: {why}")
 
 
 def _python311() -> str | None:

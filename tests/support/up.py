@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import msgspec
 from tradewind.config.schema import GridConfig
 from tradewind.lab.locate import running
 from tradewind.lab.truth import RequestTruth, read_request_log
-from tradewind.lab.watch import CellSeen, gateway_cells
+from tradewind.lab.watch import CellSeen, control_grid, gateway_cells
 
 UP_TIMEOUT_S = 90.0
 END_TIMEOUT_S = 20.0
@@ -37,6 +37,12 @@ class Up:
     def cells(self) -> dict[str, CellSeen]:
         """The cells as the first gateway sees them. Raises AskFailed."""
         return {cell.cell_id: cell for cell in asyncio.run(gateway_cells(self.grid.gateways[0]))}
+
+    def at_control(self) -> list[Mapping[str, object]]:
+        """The cells as the first control sees them. Raises AskFailed."""
+        cells = asyncio.run(control_grid(self.grid)).get("cells")
+        assert isinstance(cells, list)
+        return cells
 
     def until(self, holds: Callable[[dict[str, CellSeen]], bool], *, within_s: float, what: str) -> None:
         """Polls the cells until they are as wanted; fails with what they are at the deadline."""
