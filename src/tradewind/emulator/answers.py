@@ -17,7 +17,7 @@ VERSION = b'{"version":"0.32.0"}'
 
 @dataclass(frozen=True, slots=True)
 class ApiError(Exception):
-    """A refusal with vLLM's nested error body."""
+    """A refusal with vLLM's nested error body; without a `kind` it is the web framework's own, which has none."""
 
     status: int
     message: str
@@ -26,6 +26,8 @@ class ApiError(Exception):
 
     def body(self) -> bytes:
         """The JSON body."""
+        if not self.kind:
+            return msgspec.json.encode({"detail": self.message})
         error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.status}
         return msgspec.json.encode({"error": error})
 
@@ -36,9 +38,37 @@ class ApiError(Exception):
 
 
 def unknown_model(name: str, served: tuple[str, ...]) -> ApiError:
-    """404 for a model that is not served. The list of aliases is given only if there are aliases."""
-    aliases = f" Valid aliases: {', '.join(served)}." if len(served) > 1 else ""
-    return ApiError(404, f"The model `{name}` does not exist.{aliases}", "NotFoundError", "model")
+    """404 for a model that is not served."""
+    message = f"The model `{name}` does not exist. Valid aliases: {', '.join(served)}."
+    return ApiError(404, message, "NotFoundError", "model")
+
+
+def stream_options_alone() -> ApiError:
+    """400 for stream_options on a request that does not stream."""
+    message = "Stream options can only be defined when `stream=True`. (parameter=stream_options)"
+    return ApiError(400, message, "BadRequestError", "stream_options")
+
+
+def no_messages() -> ApiError:
+    """400 for an empty conversation."""
+    message = "Cannot apply chat template to an empty conversation. Provide at least one message."
+    return ApiError(400, message, "BadRequestError")
+
+
+def no_prompt() -> ApiError:
+    """400 for a completion request without a prompt, or with an empty one."""
+    message = "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)"
+    return ApiError(400, message, "BadRequestError", "prompt")
+
+
+def unparsable() -> ApiError:
+    """400 for bytes that the JSON parser gives up on."""
+    return ApiError(400, "There was an error parsing the body", "")
+
+
+def no_body() -> ApiError:
+    """400 for an empty body, and for null."""
+    return _validation("{'type': 'missing', 'loc': 'body', 'msg': 'Field required', 'input': 'None'}", "body")
 
 
 def prompt_too_long(max_model_len: int) -> ApiError:
@@ -88,7 +118,7 @@ def bad_json(error: json.JSONDecodeError) -> ApiError:
     place = f"body.{error.pos}"
     return _validation(
         f"{{'type': 'json_invalid', 'loc': '{place}', 'msg': 'JSON decode error', 'input': '<dict of 0 items>', "
-        f"'ctx': {{'error': '{error.msg}'}}}}",
+        f"'ctx': {{'error': {error.msg!r}}}}}",
         place,
     )
 

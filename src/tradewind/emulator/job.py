@@ -139,10 +139,10 @@ class Job:
 
     def _usage_event(self) -> bytes:
         usage = _usage(self.generation.prompt_tokens, self.completion_tokens)
-        usage["prompt_tokens_details"] = {
-            "cached_tokens": self._cached_tokens(),
-            "created_cache_tokens": self._created_cache_tokens(),
-        }
+        details: dict[str, object] = {"cached_tokens": self._cached_tokens()}
+        if self.generation.chat:
+            details["created_cache_tokens"] = self._created_cache_tokens()
+        usage["prompt_tokens_details"] = details
         kind = "chat.completion.chunk" if self.generation.chat else "text_completion"
         return _event(self._base(kind) | {"choices": [], "usage": usage, "system_fingerprint": self.fingerprint})
 

@@ -46,11 +46,13 @@ def parse_body(content_type: str, body: bytes) -> Body:
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise answers.wrong_content_type()
     try:
-        parsed = _decoder.decode(body)
+        parsed = _decoder.decode(body or b"null")
     except (msgspec.DecodeError, UnicodeDecodeError):
         parsed = _slow_parse(body)
     except RecursionError as error:
-        raise _unparsable() from error
+        raise answers.unparsable() from error
+    if parsed is None:
+        raise answers.no_body()
     if not isinstance(parsed, dict):
         raise answers.wrong_type("", "model_attributes_type", "Input should be a valid dictionary or object")
     return parsed
@@ -60,11 +62,15 @@ def chat_text(messages: object) -> bytes:
     """Renders chat messages; raises ApiError."""
     if not isinstance(messages, list):
         raise answers.wrong_type("messages", "list_type", "Input should be a valid list")
+    if not messages:
+        raise answers.no_messages()
     parts: list[str] = []
     for index, message in enumerate(messages):
         if not isinstance(message, Mapping):
             raise answers.wrong_type(f"messages.{index}", "dict_type", "Input should be a valid dictionary")
-        parts.append(f"<|{message.get('role', 'user')}|>\n{_content_text(message.get('content'))}<|end|>\n")
+        if "role" not in message:
+            raise answers.missing_field(f"messages.{index}.role", len(message))
+        parts.append(f"<|{message['role']}|>\n{_content_text(message.get('content'))}<|end|>\n")
     parts.append("<|assistant|>\n")
     return "".join(parts).encode("utf-8", "surrogatepass")
 
@@ -78,8 +84,7 @@ def completion_prompt(prompt: object) -> bytes:
             return b"".join((token & 0xFFFFFFFF).to_bytes(4, "little") for token in prompt)
         if len(prompt) == 1:  # a batch of one; larger batches are not emulated
             return completion_prompt(prompt[0])
-    message = "Value error, Either prompt or prompt_embeds must be provided and non-empty."
-    raise answers.wrong_type("", "value_error", message)
+    raise answers.no_prompt()
 
 
 def parse_generation(
@@ -96,8 +101,7 @@ def parse_generation(
     output_tokens = _output_tokens(asked, prompt_tokens, max_model_len=max_model_len, seed=seed)
     room = min(max_model_len, kv_capacity_tokens) - prompt_tokens
     output_tokens = max(1, min(output_tokens, room))
-    stream_options = body.get("stream_options")
-    options = stream_options if isinstance(stream_options, Mapping) else {}
+    options = _stream_options(body)
     include_usage = bool(options.get("include_usage"))
     salt = body.get("cache_salt")
     return Generation(
@@ -145,11 +149,7 @@ def _slow_parse(body: bytes) -> object:
     except json.JSONDecodeError as error:
         raise answers.bad_json(error) from error
     except (UnicodeDecodeError, RecursionError) as error:
-        raise _unparsable() from error
-
-
-def _unparsable() -> answers.ApiError:
-    return answers.wrong_type("", "json_invalid", "There was an error parsing the body")
+        raise answers.unparsable() from error
 
 
 def _content_text(content: object) -> str:
@@ -190,9 +190,18 @@ def _integer(body: Body, name: str, default: int) -> int:
     return int(value)
 
 
+def _stream_options(body: Body) -> Mapping[str, object]:
+    options = body.get("stream_options")
+    if options is not None and not body.get("stream"):
+        raise answers.stream_options_alone()
+    return options if isinstance(options, Mapping) else {}
+
+
 def _check_sampling(body: Body) -> None:
     temperature = body.get("temperature")
-    if isinstance(temperature, int | float) and temperature < 0:
+    if temperature is not None and not isinstance(temperature, int | float):
+        raise answers.wrong_type("temperature", "float_type", "Input should be a valid number")
+    if temperature is not None and temperature < 0:
         raise answers.out_of_range("temperature", "non-negative", float(temperature))
     top_p = body.get("top_p")
     if isinstance(top_p, int | float) and not 0 < top_p <= 1:
@@ -226,4 +235,6 @@ def _output_tokens(asked: int | None, prompt_tokens: int, *, max_model_len: int,
         raise answers.max_tokens_too_large(asked, max_model_len)
     if prompt_tokens > max_model_len:
         raise answers.prompt_too_long(max_model_len)
+    if prompt_tokens == max_model_len:  # no room for a single token, which vLLM lays at max_tokens' door
+        raise answers.out_of_range("max_tokens", "at least 1", 0)
     return natural_length(seed) if asked is None else asked

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tradewind.emulator import answers
 from tradewind.emulator.faults import EngineFaults
 from tradewind.emulator.http import Exchange
-from tradewind.emulator.prompt import chat_text, completion_prompt, parse_body, token_ids
+from tradewind.emulator.prompt import chat_text, check_model, completion_prompt, parse_body, token_ids
 from tradewind.emulator.responder import Responder
 from tradewind.emulator.vllm_metrics import CONTENT_TYPE, VllmMetrics
 from tradewind.engine.prefix import BYTES_PER_TOKEN
@@ -89,6 +89,7 @@ class VllmPages:
 
     def _tokenize(self, exchange: Exchange) -> None:
         body = parse_body(exchange.request.headers.get("content-type", ""), exchange.request.body)
+        check_model(body, self._served.names, chat=False)
         text = chat_text(body["messages"]) if "messages" in body else completion_prompt(body.get("prompt"))
         strings = None
         if body.get("return_token_strs"):

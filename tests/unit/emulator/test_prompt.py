@@ -53,10 +53,13 @@ def test_odd_contents_are_survived(content: object) -> None:
     assert chat_text([{"role": "user", "content": content}])
 
 
+QUESTION = {"role": "user", "content": "where to?"}
+
+
 def test_output_length() -> None:
-    asked = parse({"messages": [], "max_completion_tokens": 7, "max_tokens": 9}, chat=True)
+    asked = parse({"messages": [QUESTION], "max_completion_tokens": 7, "max_tokens": 9}, chat=True)
     assert (asked.output_tokens, asked.stops) == (7, False)
-    free = parse({"messages": []}, chat=True)
+    free = parse({"messages": [QUESTION]}, chat=True)
     assert SHORTEST_ANSWER_TOKENS <= free.output_tokens < LONGEST_ANSWER_TOKENS
     assert free.stops
     assert parse({"prompt": "x"}).output_tokens == 16
@@ -69,6 +72,22 @@ def test_the_free_answer_fits_the_context() -> None:
 def test_output_beyond_the_context_is_cut_to_it() -> None:
     assert parse({"prompt": "x" * 2000, "max_tokens": 1000}).output_tokens == 524
     assert parse({"prompt": "x" * 2000, "max_tokens": 524}).output_tokens == 524
+
+
+def test_a_prompt_of_the_whole_context_leaves_no_token() -> None:
+    refused = refusal({"prompt": [7] * 1024, "max_tokens": 4})
+    assert (refused.param, refused.message) == (
+        "max_tokens",
+        "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)",
+    )
+
+
+def test_what_has_no_words_is_refused() -> None:
+    assert refusal({"prompt": ""}).param == "prompt"
+    assert refusal({}).param == "prompt"
+    assert refusal({"messages": []}, chat=True).kind == "BadRequestError"
+    assert refusal({"messages": [{"content": "x"}]}, chat=True).kind == "Bad Request"
+    assert refusal({"prompt": "x", "stream_options": {"include_usage": True}}).param == "stream_options"
 
 
 def test_a_prompt_over_the_limit_is_refused_by_tokens_or_by_characters() -> None:
@@ -120,7 +139,7 @@ def test_models() -> None:
     check_model({"messages": []}, ("a",), chat=True)
     with pytest.raises(ApiError) as caught:
         check_model({"model": "c", "messages": []}, ("a",), chat=True)
-    assert caught.value.message == "The model `c` does not exist."
+    assert caught.value.message == "The model `c` does not exist. Valid aliases: a."
 
 
 def test_equal_prefixes_share_hashes_and_salts_do_not() -> None:
