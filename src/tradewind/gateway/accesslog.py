@@ -7,6 +7,7 @@ from typing import TypeAlias
 import grpc
 from envoy.data.accesslog.v3 import accesslog_pb2
 from envoy.service.accesslog.v3 import als_pb2
+from google.protobuf import struct_pb2
 
 from tradewind.model.outcome import Outcome
 from tradewind.xds.usage import NAMESPACE
@@ -116,10 +117,10 @@ def read_entry(entry: _Entry, cell_of: _CellOf, failed: Sequence[FailedAttempt] 
         ttft_s=_micros(tags.get("ttft_us")),
         attempt_s=_attempt_s(common),
         duration_s=common.duration.ToNanoseconds() / 1e9,
-        prompt_tokens=_count(usage, "prompt_tokens"),
-        cached_tokens=_count(usage, "cached_tokens"),
-        completion_tokens=_count(usage, "completion_tokens"),
-        stream_error_code=_stream_error(usage),
+        prompt_tokens=usage.prompt,
+        cached_tokens=usage.cached,
+        completion_tokens=usage.completion,
+        stream_error_code=usage.error_code,
         retry_after_s=_seconds(response.response_headers.get("retry-after")),
         client_cancelled="DC" in flags.split(","),
     )
@@ -129,15 +130,7 @@ def _attempt_s(common: accesslog_pb2.AccessLogCommon) -> float | None:
     """Envoy keeps the times of the newest attempt only; None when nothing was sent upstream."""
     if not common.HasField("time_to_first_upstream_tx_byte"):
         return None
-    return common.time_to_first_upstream_tx_byte.ToNanoseconds() / 1e9
-
-
-def _usage(common: accesslog_pb2.AccessLogCommon) -> Mapping[str, "object"]:
-    """Token counts and errors: those of a whole JSON answer come as one struct, those of a stream one by one."""
-    if NAMESPACE not in common.metadata.filter_metadata:
-        return {}
-    fields = common.metadata.filter_metadata[NAMESPACE].fields
-    return fields["answer"].struct_value.fields if "answer" in fields else fields  # type: ignore[no-any-return]
+    return float(common.time_to_first_upstream_tx_byte.ToNanoseconds() / 1e9)
 
 
 def _model(route_name: str) -> str | None:
@@ -169,13 +162,30 @@ def _seconds(value: str | None) -> float | None:
     return float(value) if value and value.isdecimal() and len(value) < 10 else None
 
 
-def _count(usage: Mapping[str, "object"], name: str) -> int | None:
-    field = usage.get(name)
-    value = getattr(field, "number_value", None)
-    return int(value) if value is not None else None
+@dataclass(frozen=True, slots=True)
+class _Usage:
+    """What the metadata of one response says."""
+
+    prompt: int | None = None
+    completion: int | None = None
+    cached: int | None = None
+    error_code: int | None = None
 
 
-def _stream_error(usage: Mapping[str, "object"]) -> int | None:
-    if "error_code" in usage:
-        return _count(usage, "error_code")
-    return _UNNAMED_ERROR_CODE if "error_text" in usage else None
+def _usage(common: accesslog_pb2.AccessLogCommon) -> _Usage:
+    """Counts of a whole JSON answer come as one text ("11,5,"), those of a stream, and its errors, as fields."""
+    if NAMESPACE not in common.metadata.filter_metadata:
+        return _Usage()
+    fields = common.metadata.filter_metadata[NAMESPACE].fields
+    if "answer" in fields:
+        prompt, completion, cached = [int(n) if n else None for n in fields["answer"].string_value.split(",")]
+        return _Usage(prompt, completion, cached)
+    counts = [_number(fields, name) for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "error_code")]
+    prompt, completion, cached, error = counts
+    return _Usage(
+        prompt, completion, cached, _UNNAMED_ERROR_CODE if error is None and "error_text" in fields else error
+    )
+
+
+def _number(fields: Mapping[str, struct_pb2.Value], name: str) -> int | None:
+    return int(fields[name].number_value) if name in fields else None

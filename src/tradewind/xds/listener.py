@@ -19,7 +19,7 @@ from google.protobuf import wrappers_pb2
 from tradewind.xds.cluster import ads_source, duration, pack
 from tradewind.xds.endpoints import split_address
 from tradewind.xds.local_replies import local_replies, status_filter
-from tradewind.xds.routes import KEY_HEADER, LUA_FILTER
+from tradewind.xds.routes import LUA_FILTER
 from tradewind.xds.settings import GATEWAY_CLUSTER, LISTENER_NAME, ROUTES_NAME, XdsSettings
 from tradewind.xds.usage import usage_filters
 
@@ -80,15 +80,11 @@ def _connection_manager(settings: XdsSettings) -> hcm_pb2.HttpConnectionManager:
 
 
 def _early_mutation() -> extension_pb2.TypedExtensionConfig:
-    """Before anything reads a header: ours are ours, and every stream has a key that no client can choose."""
+    """Before anything reads a header: x-tw-* is ours, a client's is removed."""
     mutation = mutation_rules_pb2.HeaderMutation
     internal = string_pb2.StringMatcher(prefix="x-tw-", ignore_case=True)
-    key = base_pb2.HeaderValueOption(
-        header=base_pb2.HeaderValue(key=KEY_HEADER, value="%UNIQUE_ID%"),
-        append_action=base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD,
-    )
     config = header_mutation_pb2.HeaderMutation(
-        mutations=[mutation(remove_on_match=mutation.RemoveOnMatch(key_matcher=internal)), mutation(append=key)]
+        mutations=[mutation(remove_on_match=mutation.RemoveOnMatch(key_matcher=internal))]
     )
     return extension_pb2.TypedExtensionConfig(name="tradewind.strip", typed_config=pack(config))
 

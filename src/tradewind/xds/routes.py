@@ -15,7 +15,6 @@ from tradewind.xds.encode import message_field, varint_field
 from tradewind.xds.settings import MULTIPART_PATHS, ROUTES_NAME, ModelInfo, XdsSettings
 
 POOL_HEADER = "x-tw-pool"
-KEY_HEADER = "x-tw-key"
 LUA_FILTER = "tradewind.share"
 
 # Field numbers of envoy.config.route.v3.
@@ -90,7 +89,7 @@ def _retry_policy(settings: XdsSettings) -> route_pb2.RetryPolicy:
 
 
 def _removed_headers(settings: XdsSettings) -> list[str]:
-    internal = [POOL_HEADER, KEY_HEADER, "tradewind-model"]
+    internal = [POOL_HEADER, "tradewind-model"]
     return internal if settings.forward_authorization else [*internal, *CREDENTIAL_HEADERS]
 
 

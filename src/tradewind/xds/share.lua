@@ -10,9 +10,16 @@ local MAX_POOLS = 4096
 local CREDIT_CELLS = 512           -- above this, golden ratio: O(log n) instead of O(n)
 local GOLDEN = 0.6180339887498949
 
+-- Chance, different in every worker of every gateway: the clock, and where this process put a table.
+local random, seeded = math.random, false
+local function seed(h)
+  math.randomseed((h:timestamp() + tonumber(match(tostring({}), "0x(%x+)") or "0", 16)) % 2147483648)
+  seeded = true
+end
+
 -- Shares -------------------------------------------------------------------------------------------------------------
 
-local pools, pool_count, seeded = {}, 0, false
+local pools, pool_count = {}, 0
 
 -- Every cell earns its share with each request and pays 1 when it is picked: no cell gets two requests more than its
 -- share in any run. Reference: tradewind.core.lowdisc.
@@ -70,16 +77,12 @@ local function load_table(pool, text, version)
   pool.version = version
   pool.pick = #pool.hosts > CREDIT_CELLS and pick_by_golden_ratio or pick_by_credit
   if not pool.u then -- first table: start anywhere, so that workers and gateways do not march in step
-    pool.u = math.random()
-    for _ = 1, math.random(0, 99) do pool.pick(pool) end
+    pool.u = random()
+    for _ = 1, random(0, 99) do pool.pick(pool) end
   end
 end
 
-local function new_pool(model, key)
-  if not seeded then
-    math.randomseed(tonumber(sub(key, 1, 8), 16) or 0)
-    seeded = true
-  end
+local function new_pool(model)
   if pool_count >= MAX_POOLS then pools, pool_count = {}, 0 end
   local pool = {}
   pools[model], pool_count = pool, pool_count + 1
@@ -253,10 +256,14 @@ local function refuse_unknown(h, model)
   refuse(h, "404", "The model " .. name .. "does not exist.", '"model"', "model_not_found")
 end
 
--- A request id that could not stand in a log line is replaced by the stream's own; a query string may hold a key.
+local function new_id()
+  return (string.gsub("xxxxxxxx-xxxx-4xxx-8xxx-xxxxxxxxxxxx", "x", function() return string.format("%x", random(0, 15)) end))
+end
+
+-- A request id that could not stand in a log line is replaced; a query string may hold a key.
 local function clean(headers)
   local id, path = headers:get("x-request-id"), headers:get(":path")
-  if id and (#id > MAX_ID_BYTES or find(id, "[^%w%p]")) then headers:replace("x-request-id", headers:get("x-tw-key")) end
+  if id and (#id > MAX_ID_BYTES or find(id, "[^%w%p]")) then headers:replace("x-request-id", new_id()) end
   local query = path and find(path, "?", 1, true)
   if query then headers:replace(":path", sub(path, 1, query - 1)) end
 end
@@ -276,6 +283,7 @@ local function model_of(h, kind, only)
 end
 
 function envoy_on_request(h)
+  if not seeded then seed(h) end
   clean(h:headers())
   local kind, only = match(h:streamInfo():routeName() or "", "^entry/(%l+)/(.*)$")
   if not kind then return end
@@ -285,43 +293,46 @@ function envoy_on_request(h)
     return refuse(h, e[1], e[2], e[3], code)
   end
   if #model > MAX_MODEL_BYTES or find(model, "%c") then return refuse_unknown(h, model) end
-  local headers = h:headers()
-  headers:replace("x-tw-pool", model)
+  h:headers():replace("x-tw-pool", model)
   h:clearRouteCache()
   local metadata = h:metadata() -- resolves the route again, but only if it was not asked for before
   local version = match(h:streamInfo():routeName() or "", "^pool/(%x*)/")
   if not version then return refuse_unknown(h, model) end
   if version == "" then return end -- a baseline, or a pool without cells
-  local pool = pools[model] or new_pool(model, headers:get("x-tw-key"))
+  local pool = pools[model] or new_pool(model)
   if pool.version ~= version then load_table(pool, metadata:get("shares"), version) end
   h:setUpstreamOverrideHost(pool.pick(pool), false)
 end
 
 -- Responses ----------------------------------------------------------------------------------------------------------
 
-local TAIL_BYTES = 1024 -- the usage of a whole JSON answer stands at its end
+local TAIL_BYTES = 1024  -- the usage of a whole JSON answer stands at its end
+local SMALL_BYTES = 65536 -- an answer of known length up to this is read at once, a longer one as it passes
 
--- The numbers of the last "usage" object that is not inside a string; nil if there is none.
-local function usage_of(tail)
-  local at, usage = find(tail, '"usage"', 1, true), nil
-  while at do
-    if byte(tail, at - 1) ~= 92 then usage = match(tail, '^"usage"%s*:%s*(%b{})', at) or usage end
-    at = find(tail, '"usage"', at + 7, true)
-  end
-  if not usage then return nil end
-  return {
-    prompt_tokens = tonumber(match(usage, '"prompt_tokens"%s*:%s*(%d+)') or match(usage, '"input_tokens"%s*:%s*(%d+)')),
-    completion_tokens =
-      tonumber(match(usage, '"completion_tokens"%s*:%s*(%d+)') or match(usage, '"output_tokens"%s*:%s*(%d+)')),
-    cached_tokens = tonumber(match(usage, '"cached_tokens"%s*:%s*(%d+)')),
-  }
+local function number_after(text, name, from)
+  local _, stop = find(text, name, from, true)
+  return stop and match(text, "^%s*:%s*(%d+)", stop + 1)
 end
 
--- Reads along as the answer passes; nothing is held back. Streams of events are read by Envoy's own filter.
-function envoy_on_response(h)
-  local headers = h:headers()
-  local content_type = headers:get("content-type")
-  if not content_type or sub(content_type, 1, 16) ~= "application/json" or headers:get("content-encoding") then return end
+-- "prompt,completion,cached" of the last "usage" that is not inside a string; nil if there is none.
+local function usage_of(tail)
+  local at, from = find(tail, '"usage"', 1, true), nil
+  while at do
+    if byte(tail, at - 1) ~= 92 then from = at + 7 end
+    at = find(tail, '"usage"', at + 7, true)
+  end
+  if not from or not find(tail, "^%s*:%s*{", from) then return nil end
+  local prompt = number_after(tail, '"prompt_tokens"', from) or number_after(tail, '"input_tokens"', from)
+  local completion = number_after(tail, '"completion_tokens"', from) or number_after(tail, '"output_tokens"', from)
+  return (prompt or "") .. "," .. (completion or "") .. "," .. (number_after(tail, '"cached_tokens"', from) or "")
+end
+
+local function tail_of(h, length)
+  if length and length <= SMALL_BYTES then
+    local body = h:body()
+    local n = body and body:length() or 0
+    return n > 0 and body:getBytes(math.max(0, n - TAIL_BYTES), math.min(n, TAIL_BYTES)) or ""
+  end
   local tail = ""
   for chunk in h:bodyChunks() do
     local n = chunk:length()
@@ -331,6 +342,14 @@ function envoy_on_response(h)
       tail = sub(tail .. chunk:getBytes(0, n), -TAIL_BYTES)
     end
   end
-  local usage = usage_of(tail)
+  return tail
+end
+
+-- Holds nothing back that a client could use early. Streams of events are read by Envoy's own filter.
+function envoy_on_response(h)
+  local headers = h:headers()
+  local content_type = headers:get("content-type")
+  if not content_type or sub(content_type, 1, 16) ~= "application/json" then return end
+  local usage = usage_of(tail_of(h, tonumber(headers:get("content-length"))))
   if usage then h:streamInfo():dynamicMetadata():set("tradewind.usage", "answer", usage) end
 end
