@@ -10,7 +10,9 @@ from tradewind.core.settings import SpeedSettings
 from tradewind.core.windows import EngineWindow, counter_delta
 from tradewind.model.telemetry import EngineReading, GpuReading
 
+LONG_PROMPT_S = 0.5  # nominal prefill of a mean prompt from which on 4 s are too short a window
 MIN_BUSY = 0.1  # of the window: with less, the estimate would be all noise
+MAX_BUSY = 3.0  # of the window: a long step may have begun well before it
 
 
 class StepLaw(NamedTuple):
@@ -48,32 +50,57 @@ def step_law(hardware: str | None) -> StepLaw:
 def work_rate(
     window: EngineWindow, law: StepLaw, kv_capacity_tokens: int | None, settings: SpeedSettings
 ) -> float | None:
-    """Nominal engine seconds done per busy second; None unless the engine was busy at both ends of the window."""
-    span = window.since(settings.window_s)
-    if span is None:
-        return None
+    """Nominal engine seconds done per busy second; None unless the engine was busy over the window.
+
+    The best of the last 2, 4 and 8 seconds. An engine counts a prompt when its last chunk is done, so a short window
+    may miss the work of a long prompt; a real slow-down shows in 2 s of the 4 s window as well. Windows with fewer than
+    `min_steps` steps (long steps, or little to do) say nothing, 8 s speak only where prompts are long or steps few.
+    """
+    best: float | None = None
+    spans_s = [settings.window_s, 2 * settings.window_s]
+    for span_s in (*spans_s, 4 * settings.window_s):
+        if best is not None and span_s not in spans_s:
+            break
+        span = window.since(span_s)
+        if span is None or not known(span[1].running_requests) or not known(span[2].running_requests):
+            continue
+        steps = counter_delta(span[1].steps_total, span[2].steps_total)
+        if steps is None or steps < settings.min_steps:
+            continue
+        rate, prompt_s = _rate(span, steps, law, kv_capacity_tokens)
+        if rate is not None and (best is None or rate > best):
+            best = rate
+        if prompt_s > LONG_PROMPT_S:
+            spans_s.append(4 * settings.window_s)
+    return best
+
+
+def _rate(
+    span: tuple[float, EngineReading, EngineReading], steps: float, law: StepLaw, kv_capacity_tokens: int | None
+) -> tuple[float | None, float]:
+    """(work per busy second, nominal seconds of a mean prompt)."""
     seconds, start, end = span
-    running = (known(start.running_requests), known(end.running_requests))
-    steps = counter_delta(start.steps_total, end.steps_total)
-    if steps is None or steps < settings.min_steps or not running[0] or not running[1]:
-        return None
     computed = counter_delta(start.prompt_computed_tokens_total, end.prompt_computed_tokens_total)
     if computed is None:
         computed = counter_delta(start.prompt_tokens_total, end.prompt_tokens_total)
     if computed is None:
-        return None
-    sequences = 0.5 * (running[0] + running[1])
-    fill = known(end.kv_fill_ratio) or 0.0
-    kv_tokens = clip(fill, 0.0, 1.0) * (kv_capacity_tokens or 0)
-    work_ms = computed * law.b + steps * (law.a0 + law.w + law.c * sequences + law.d * kv_tokens)
-    return work_ms / 1e3 / _busy_s(start, end, steps, seconds)
+        return None, 0.0
+    sequences = 0.5 * ((known(start.running_requests) or 0.0) + (known(end.running_requests) or 0.0))
+    kv_tokens = clip(known(end.kv_fill_ratio) or 0.0, 0.0, 1.0) * (kv_capacity_tokens or 0)
+    prefill_s = computed * law.b / 1e3
+    decode_s = steps * (law.a0 + law.w + law.c * sequences + law.d * kv_tokens) / 1e3
+    finished = counter_delta(start.finished_total, end.finished_total) or 1.0
+    busy_s = _busy_s(start, end, steps, prefill_s, seconds)
+    return (prefill_s + decode_s) / busy_s, prefill_s / max(1.0, finished)
 
 
-def _busy_s(start: EngineReading, end: EngineReading, steps: float, seconds: float) -> float:
-    """Seconds of the window in which the engine worked: steps times the mean inter-token time, where that is known.
+def _busy_s(start: EngineReading, end: EngineReading, steps: float, prefill_s: float, seconds: float) -> float:
+    """Seconds that the finished steps of the window took; the whole window where the engine has no ITL sums.
 
-    A lightly loaded engine idles between two requests and is not slow for that. The mean, not a quantile: quantiles
-    jump with the bucket bounds.
+    Steps times the mean inter-token time: a lightly loaded engine idles between two requests, and one in the middle of
+    a long step has not counted it yet; neither is slow for that. A prefill that meets no decode shows in no
+    inter-token time, so it is added at its nominal length with the chance of that, exp(-mean decodes). The mean, not a
+    quantile: quantiles jump with the bucket bounds.
     """
     if start.itl_s is None or end.itl_s is None or not start.itl_s.counts or not end.itl_s.counts:
         return seconds
@@ -81,7 +108,8 @@ def _busy_s(start: EngineReading, end: EngineReading, steps: float, seconds: flo
     waited_s = counter_delta(start.itl_s.total, end.itl_s.total)
     if not tokens or waited_s is None or waited_s <= 0:
         return seconds
-    return clip(steps * waited_s / tokens, MIN_BUSY * seconds, seconds)
+    alone = math.exp(-waited_s / seconds)
+    return clip(steps * waited_s / tokens + alone * prefill_s, MIN_BUSY * seconds, MAX_BUSY * seconds)
 
 
 @dataclass(slots=True)
