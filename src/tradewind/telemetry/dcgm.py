@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tradewind.model.telemetry import GpuReading, UnknownSignal
 from tradewind.telemetry import dcgm_names as names
 from tradewind.telemetry.dcgm_names import Across, GpuSignal, Source
-from tradewind.telemetry.exposition import PageParser, ParsedPage, Sample
+from tradewind.telemetry.exposition import Labels, PageParser, ParsedPage, Sample
 from tradewind.telemetry.gpu_faults import FaultCounter, XidWatch
 
 # What DCGM prints for BLANK, NOT_FOUND, NOT_SUPPORTED and NOT_PERMISSIONED. Exporters drop them now; old ones did not.
@@ -193,8 +194,13 @@ def _rows(parsed: ParsedPage) -> dict[GpuKey, Row]:
 
 
 def _key(sample: Sample) -> GpuKey:
+    return _key_of(sample.series.labels)
+
+
+@lru_cache(maxsize=4096)
+def _key_of(series_labels: Labels) -> GpuKey:
     """By UUID and MIG instance; labels change their case between releases. Never by host or pod: those lie."""
-    labels = {name.lower(): value for name, value in sample.series.labels}
+    labels = {name.lower(): value for name, value in series_labels}
     uuid = labels.get("uuid") or labels.get("gpu_uuid")
     instance = labels.get("gpu_i_id", "")
     return (uuid, instance) if uuid else (f"gpu {labels.get('gpu') or labels.get('device', '?')}", instance)

@@ -57,8 +57,8 @@ class ParsedPage:
 class _Layout(NamedTuple):
     """Where the wanted series stand on a page. The next page nearly always looks the same but for its values."""
 
-    lines: int
-    places: tuple[tuple[int, bytes, Series], ...]  # line number, everything before the value, what it says
+    newlines: int
+    places: tuple[tuple[bytes, Series], ...]  # a newline and everything before the value; what that says
 
 
 class PageParser:
@@ -72,20 +72,20 @@ class PageParser:
 
     def parse(self, page: bytes, *, whole: bool = True) -> ParsedPage:
         """Never raises for what a page holds. Of a page that may be cut, the last line counts only if it is ended."""
+        if whole and self._layout is not None and self._layout_uses < LAYOUT_PAGES:
+            self._layout_uses += 1
+            known = _by_layout(page, self._layout)
+            if known is not None:
+                return known
+        return self._parse_fully(page, whole=whole)
+
+    def _parse_fully(self, page: bytes, *, whole: bool) -> ParsedPage:
         lines = page.splitlines()
         if not whole and lines and not page.endswith(b"\n"):
             lines.pop()
-        if self._layout is not None and self._layout_uses < LAYOUT_PAGES:
-            self._layout_uses += 1
-            known = _by_layout(lines, self._layout)
-            if known is not None:
-                return known
-        return self._parse_fully(lines)
-
-    def _parse_fully(self, lines: list[bytes]) -> ParsedPage:
         wanted = self._wanted
         by_name: dict[str, dict[Labels, Sample]] = {}
-        places: list[tuple[int, bytes, Series]] = []
+        places: list[tuple[bytes, Series]] = []
         bad, count = 0, 0
         numbers = [
             number
@@ -106,8 +106,8 @@ class PageParser:
                 family[labels] = sample
                 head = self._plain_head(lines[number], sample.series)
                 if head is not None:
-                    places.append((number, head, sample.series))
-        self._layout = _Layout(len(lines), tuple(places)) if len(places) == len(numbers) else None
+                    places.append((b"\n" + head, sample.series))
+        self._layout = _Layout(page.count(b"\n"), tuple(places)) if len(places) == len(numbers) else None
         self._layout_uses = 0
         return ParsedPage({name: tuple(family.values()) for name, family in by_name.items()}, bad)
 
@@ -144,14 +144,22 @@ class PageParser:
         self._heads[head] = series
 
 
-def _by_layout(lines: list[bytes], layout: _Layout) -> ParsedPage | None:
-    """The page read at the places of an earlier one; None if anything but values differs."""
-    if len(lines) != layout.lines:
+def _by_layout(page: bytes, layout: _Layout) -> ParsedPage | None:
+    """The page read at the places of an earlier one, without making a line of each line; None if any is not there."""
+    if page.count(b"\n") != layout.newlines:
         return None
+    text = b"\n" + page
     by_name: dict[str, list[Sample]] = {}
-    for number, head, series in layout.places:
-        line = lines[number]
-        value = _parse_number(line[len(head) :]) if line.startswith(head) else None
+    position = 0
+    for head, series in layout.places:
+        found = text.find(head, position)
+        if found < 0:
+            return None
+        start = found + len(head)
+        position = text.find(b"\n", start)
+        if position < 0:
+            position = len(text)
+        value = _parse_number(text[start:position])
         if value is None:
             return None
         by_name.setdefault(series.name, []).append(Sample(series, value))
