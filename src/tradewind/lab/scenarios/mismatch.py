@@ -1,13 +1,14 @@
 """One of nine cells refuses long prompts, and nothing says so: how many leak before it gets none (issue 2, item 2)."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tradewind.lab.checks import Check, at_least, at_most, reported
 from tradewind.lab.grid import LiveGrid
 from tradewind.lab.observe import Observer
-from tradewind.lab.scenarios.common import MISMATCH, Loaded, poisson_plan, under_load, weight_share
-from tradewind.measure.summary import leak
+from tradewind.lab.scenarios.common import MISMATCH, poisson_plan, under_load
+from tradewind.measure.summary import HTTP_BAD_REQUEST, Leak, leak
 from tradewind.workload.plan import Planned
 
 LIMIT_TOKENS = 1_024
@@ -30,8 +31,17 @@ class MismatchOptions:
     settle_s: float = 3.0  # between the fault and the load
 
 
-async def leak_of(grid: LiveGrid, options: MismatchOptions, *, name: str) -> list[Check]:
-    """Load with the fault in force from before the first request; then end it and wait for the share to return."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeakRun:
+    """One load with the fault in force from before its first request to after its last."""
+
+    counted: Leak  # what the bound is about
+    in_all: Leak
+    others_failed: int  # for any other reason than a refusal
+
+
+async def leak_of(grid: LiveGrid, options: MismatchOptions, *, name: str) -> LeakRun:
+    """Load a grid whose cell refuses long prompts, then end the fault."""
     fault = await grid.inject(
         "max_model_len", cell=options.cell, params={"tokens": LIMIT_TOKENS, "advertise": options.advertise}
     )
@@ -44,26 +54,33 @@ async def leak_of(grid: LiveGrid, options: MismatchOptions, *, name: str) -> lis
         mix=MISMATCH,
         prefix=f"{name}-{options.seed}",
     )
-
-    async def nothing(_observer: Observer) -> None:
-        return
-
-    loaded = await under_load(grid, plan, nothing)
+    loaded = await under_load(grid, plan, _nothing)
     await grid.clear(fault)
-    return _leak_checks(loaded, options, name)
+    records = loaded.records
+    return LeakRun(
+        counted=leak(records, longer_than=LIMIT_TOKENS, skip_first=0 if options.advertise else SKIP_FIRST),
+        in_all=leak(records, longer_than=LIMIT_TOKENS),
+        others_failed=sum(1 for record in records if not record.ok and record.status != HTTP_BAD_REQUEST),
+    )
 
 
-def _leak_checks(loaded: Loaded[None], options: MismatchOptions, name: str) -> list[Check]:
-    skip = 0 if options.advertise else SKIP_FIRST
-    found = leak(loaded.records, longer_than=LIMIT_TOKENS, skip_first=skip)
-    in_all = leak(loaded.records, longer_than=LIMIT_TOKENS)
-    note = f"{found.leaked} of {found.long_prompts} long prompts; {in_all.leaked} of all {in_all.long_prompts}"
-    others = [record for record in loaded.records if not record.ok and record.status != 400]
-    label = f"{name}: leak" + ("" if options.advertise else f" after the first {SKIP_FIRST} long prompts")
-    if name.startswith("weights"):
-        leaked = at_most(label, found.ratio, 0.0 if options.advertise else LEAK_BOUND, note=note)
-        return [leaked, at_most(f"{name}: other failures", len(others), 0, unit="requests")]
-    return [reported(label, found.ratio, note=note)]
+async def _nothing(_observer: Observer) -> None:
+    """No script beside the load."""
+
+
+def leak_checks(runs: Sequence[LeakRun], *, name: str, bound: float | None, skipped: int = SKIP_FIRST) -> list[Check]:
+    """The leak over all runs together: one run is a matter of one or two requests. `bound` None: reported only."""
+    leaked = sum(run.counted.leaked for run in runs)
+    long = sum(run.counted.long_prompts for run in runs)
+    ratio = leaked / long if long else None
+    each = " ".join(f"{run.counted.leaked}/{run.counted.long_prompts}" for run in runs)
+    in_all = " ".join(f"{run.in_all.leaked}/{run.in_all.long_prompts}" for run in runs)
+    note = f"counted {each}; of all {in_all}"
+    label = f"{name}: leak" + (f" after the first {skipped} long prompts" if skipped else "")
+    if bound is None:
+        return [reported(label, ratio, note=note)]
+    others = sum(run.others_failed for run in runs)
+    return [at_most(label, ratio, bound, note=note), at_most(f"{name}: other failures", others, 0, unit="requests")]
 
 
 async def share_returns(grid: LiveGrid, options: MismatchOptions) -> list[Check]:
@@ -76,10 +93,7 @@ async def share_returns(grid: LiveGrid, options: MismatchOptions) -> list[Check]
         prefix=f"back-{options.seed}",
     )
 
-    async def nothing(_observer: Observer) -> None:
-        return
-
-    loaded = await under_load(grid, plan, nothing)
+    loaded = await under_load(grid, plan, _nothing)
     fair = BACK_SHARE / len(grid.cell_ids)
     sample = loaded.observer.first_sample(0.0, lambda cells: cells[options.cell].share >= fair)
     took_s = None if sample is None else sample.at_s
@@ -96,10 +110,7 @@ async def client_errors_move_nothing(grid: LiveGrid, *, rate_per_s: float = 5.0,
         for i in range(min(100, int(20 * (for_s - 10))))
     )
 
-    async def nothing(_observer: Observer) -> None:
-        return
-
-    loaded = await under_load(grid, (*good, *bad), nothing)
+    loaded = await under_load(grid, (*good, *bad), _nothing)
     refused = [record for record in loaded.records if record.kind == "bad" and record.status == 400]
     verdicts = [event for event in loaded.observer.events if _convicts(event.name)]
     lowest = min(
@@ -111,11 +122,6 @@ async def client_errors_move_nothing(grid: LiveGrid, *, rate_per_s: float = 5.0,
         at_most("verdicts from the client's own 400s", len(verdicts), 0, note="; ".join(e.name for e in verdicts[:3])),
         at_least("lowest share of any cell meanwhile, of a fair one", lowest, 0.5),
     ]
-
-
-def share_before(loaded: Loaded[None], cell: str, until_s: float) -> float | None:
-    """Mean share of the weight before a moment."""
-    return weight_share(loaded.observer.between(0.0, until_s), cell)
 
 
 def _convicts(name: str) -> bool:

@@ -10,7 +10,7 @@ from tradewind.lab.scenarios.common import failures_text, poisson_plan, success_
 from tradewind.measure.record import Record
 
 QUIET_AFTER_S = 0.25
-WARM_S = 5.0
+WARM_S = 4.0
 
 
 async def _outage(

@@ -79,10 +79,16 @@ def _each(values: dict[str, float | None]) -> str:
 
 
 async def agent_cut(
-    grid: LiveGrid, *, agent: str, cell: str, rate_per_s: float = 10.0, cut_s: float = 20.0, seed: int = 1
+    grid: LiveGrid,
+    *,
+    agent: str,
+    cell: str,
+    rate_per_s: float = 10.0,
+    warm_s: float = 12.0,
+    cut_s: float = 20.0,
+    seed: int = 1,
 ) -> list[Check]:
     """The agent that owns `cell` alone is frozen, as a cut link would silence it, while the engine serves."""
-    warm_s = 12.0
     plan = poisson_plan(seed=seed, rate_per_s=rate_per_s, for_s=warm_s + cut_s, prefix=f"agent-{seed}")
 
     async def script(observer: Observer) -> float:
