@@ -159,7 +159,7 @@ def _micros(value: str | None) -> float | None:
 
 def _seconds(value: str | None) -> float | None:
     """Retry-After in seconds; its date form and nonsense are unknown."""
-    return float(value) if value and value.isdecimal() and len(value) < 10 else None
+    return float(value) if value and value.isascii() and value.isdecimal() and len(value) < 10 else None
 
 
 @dataclass(frozen=True, slots=True)
