@@ -56,7 +56,9 @@ def test_a_cell_that_leaves_gets_nothing_and_comes_back_to_its_share(edge: Edge,
     edge.route({"m": pool})
     served(edge, 8)
     edge.route({"m": pool[1:]})
-    assert Counter(served(edge, 30)) == {1: 10, 2: 10, 3: 10}
+    counts = Counter(served(edge, 30))
+    assert counts.keys() == {1, 2, 3}
+    assert all(abs(count - 10) < 2 for count in counts.values())
     edge.route({"m": pool})
     assert abs(Counter(served(edge, 40))[0] - 10) <= 2
 
@@ -64,8 +66,11 @@ def test_a_cell_that_leaves_gets_nothing_and_comes_back_to_its_share(edge: Edge,
 def test_pools_do_not_disturb_each_other(edge: Edge, engines: list[FakeEngine]) -> None:
     first, second = engines[:2], engines[2:]
     edge.route({"m": [(e.address, 1) for e in first], "other": [(e.address, 1) for e in second]})
-    assert Counter(served(edge, 10)) == {0: 5, 1: 5}
-    assert edge.post({"model": "other"}).status == 200
+    for _ in range(3):
+        counts = Counter(served(edge, 10))
+        assert counts.keys() == {0, 1}
+        assert all(abs(count - 5) < 2 for count in counts.values())
+        assert edge.post({"model": "other"}).status == 200
 
 
 @pytest.mark.parametrize("baseline", ["round-robin", "least-request", "least-request:4", "random"])

@@ -9,6 +9,7 @@ local MAX_SCAN_STEPS = 8388608     -- bytes read one by one (all that is not ins
 local MAX_POOLS = 4096
 local CREDIT_CELLS = 512           -- above this, golden ratio: O(log n) instead of O(n)
 local GOLDEN = 0.6180339887498949
+local JITTER = 0.1                 -- of one request, on the comparison only
 
 -- Chance, different in every worker of every gateway: the clock, and where this process put a table.
 local random, seeded = math.random, false
@@ -22,16 +23,18 @@ end
 local pools, pool_count = {}, 0
 
 -- Every cell earns its share with each request and pays 1 when it is picked: no cell gets two requests more than its
--- share in any run. Reference: tradewind.core.lowdisc.
+-- share in any run. The jitter keeps periodic traffic from always meeting the same of equal cells.
+-- Reference: tradewind.core.lowdisc.
 local function pick_by_credit(pool)
   local share, credit = pool.share, pool.credit
   local best, at = -math.huge, 0
   for i = 1, #share do
     local c = credit[i] + share[i]
     credit[i] = c
-    if c > best then best, at = c, i end
+    local claim = c + JITTER * random()
+    if claim > best then best, at = claim, i end
   end
-  credit[at] = best - 1
+  credit[at] = credit[at] - 1
   return pool.hosts[at]
 end
 
