@@ -242,6 +242,24 @@ def test_fc_33_a_broken_page_takes_only_its_own_cells_telemetry(reply: Reply) ->
             assert other.telemetry.flags == ()
 
 
+def test_fc_05_a_page_that_drops_every_third_connection_changes_nothing() -> None:
+    asked = [0]
+
+    def flaky(_request: SeenRequest) -> Reply:
+        asked[0] += 1
+        return Reply(reset=True) if asked[0] % 3 == 0 else Reply(body=vllm_page(waiting=2).encode())
+
+    with FakeEngine() as engine, FakeControl() as control:
+        engine.on("/metrics", flaky)
+        timing = replace_timing(scrape_s=0.05)
+        with RunningAgent(cell_of(engine), controls=(control,), timing=timing):
+            control.wait_for(lambda beat: ready(beat) and beat.telemetry.engine)
+            seen = len(control.beats)
+            control.wait_for(lambda _: asked[0] >= 60, timeout_s=30)
+            beats = [beat.heartbeat for beat in control.beats[seen:]]
+    assert all(ready(beat) and beat.telemetry.engine and not beat.telemetry.flags for beat in beats)
+
+
 def dcgm_cells(engine: FakeEngine, exporter: FakeEngine) -> tuple[CellConfig, CellConfig]:
     exporter.on("/metrics", Reply(body=DCGM_PAGE, content_type="text/plain"))
     gpus = ("GPU-00000000-0000-0000-0000-000000000000", "GPU-00000000-0000-0000-0000-000000000001")

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 MIN_BEAT_GAP_S = 0.02  # a storm of changes becomes at most 50 beats a second
 RESOLVE_RETRY_S = 2.0
+ALARM_BITS = 0xE8  # of NVML's clocks-event reasons: hardware slowdown, both thermal ones, power brake
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -160,7 +161,8 @@ class CellAgent:
 
     def _news(self, telemetry: Telemetry) -> object:
         gpu = telemetry.gpu
-        faults = None if gpu is None else (gpu.xid_count, gpu.ecc_uncorrected_total, gpu.throttle_bits)
+        alarm = None if gpu is None or gpu.throttle_bits is None else gpu.throttle_bits & ALARM_BITS
+        faults = None if gpu is None else (gpu.xid_count, gpu.ecc_uncorrected_total, alarm)
         return self.life.evidence, self.life.capabilities, telemetry.flags, faults
 
     def _beat(self, telemetry: Telemetry) -> None:

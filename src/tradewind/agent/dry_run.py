@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 
 from rich.table import Table
 
+from tradewind.agent.gpu_feed import NVML_URL
 from tradewind.agent.listing import Listing, read_listing, read_version
 from tradewind.model.telemetry import EngineReading, GpuReading, Histogram, UnknownSignal
 from tradewind.telemetry.cgroup import ThrottleReader, find_listener, find_stat_file
@@ -15,7 +16,6 @@ from tradewind.telemetry.fetch import Fetcher
 from tradewind.telemetry.http_connection import FetchFailed, parse_target
 from tradewind.telemetry.nvml import open_nvml
 
-NVML_URL = "nvml:"
 HOST_INTERVAL_S = 1.0
 
 _UNITS = {
