@@ -13,7 +13,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 from tradewind.xds import types
 from tradewind.xds.dialects import Delta, StateOfTheWorld
 from tradewind.xds.snapshot import Snapshot
-from tradewind.xds.stream import NodeMemory, XdsStream
+from tradewind.xds.stream import CLUSTER_WAIT_S, NodeMemory, XdsStream
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 MAX_NODES = 64  # memories of nodes that are gone; the oldest is forgotten
@@ -189,16 +189,15 @@ class AdsServer:
             stream.publish(self._snapshot)
         self._streams[stream] = wake
         self._on_event(AdsEvent(name="connected", node=node))
-        writer = asyncio.create_task(self._write(stream, wake, context))
         try:
-            await self._read(requests, opening, _Session(node, dialect, stream, wake))
+            async with asyncio.TaskGroup() as group:  # should writing fail, the stream ends and Envoy opens another
+                writer = group.create_task(self._write(stream, wake, context))
+                await self._read(requests, opening, _Session(node, dialect, stream, wake))
+                writer.cancel()
         finally:
-            writer.cancel()
             del self._streams[stream]
             self._ignored += stream.ignored
             self._on_event(AdsEvent(name="disconnected", node=node))
-            with contextlib.suppress(asyncio.CancelledError):
-                await writer
 
     async def _read(self, requests: AsyncIterator[_Request], opening: _Request, session: "_Session") -> None:
         self._take(opening, session)
@@ -225,7 +224,8 @@ class AdsServer:
 
     async def _write(self, stream: XdsStream, wake: asyncio.Event, context: _Context) -> None:
         while True:
-            await wake.wait()
+            with contextlib.suppress(TimeoutError):  # what waits for an answer that never comes is sent after all
+                await asyncio.wait_for(wake.wait(), CLUSTER_WAIT_S)
             wake.clear()
             for response in stream.ready(now_s=self._now_s()):
                 await context.write(response)
