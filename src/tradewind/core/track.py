@@ -107,7 +107,7 @@ class CellTrack:
         self.work.rate = None if restarted else work_rate(self.window, self.law, capacity, settings.speed)
 
     def _take_gpu(self, gpu: GpuReading, read_s: float, settings: ScoringSettings) -> None:
-        if gpu == self.gpu and read_s - self.gpu_read_s < 0.2:
+        if gpu is self.gpu or (read_s - self.gpu_read_s < 0.2 and gpu == self.gpu):
             return
         self.gpu, self.gpu_read_s = gpu, read_s
         interval_s = self.view.telemetry.gpu_interval_s

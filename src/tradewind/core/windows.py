@@ -171,7 +171,7 @@ class EngineWindow:
 
     def add(self, at_s: float, reading: EngineReading) -> bool:
         """Takes a page read at `at_s` (own clock); False when it is the one already held."""
-        if self.newest is not None and at_s - self.newest_s < 0.2 and reading == self.newest:
+        if reading is self.newest or (at_s - self.newest_s < 0.2 and reading == self.newest):
             return False
         self.newest_s = max(at_s, self.newest_s + 1e-3)
         self.newest = reading
