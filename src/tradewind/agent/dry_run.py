@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, fields
 
 from rich.table import Table
 
-from tradewind.agent.gpu_feed import NVML_URL
 from tradewind.agent.listing import Listing, read_listing, read_version
+from tradewind.config.check import NVML_URL
 from tradewind.model.telemetry import EngineReading, GpuReading, Histogram, UnknownSignal
 from tradewind.telemetry.cgroup import ThrottleReader, find_listener, find_stat_file
 from tradewind.telemetry.dcgm import DcgmReader, GpuScrape

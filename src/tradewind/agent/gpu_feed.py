@@ -16,7 +16,6 @@ from tradewind.telemetry.tracker import CellTelemetry
 
 log = logging.getLogger(__name__)
 
-NVML_URL = "nvml:"  # in place of an exporter's URL: read this host's GPUs directly
 NVML_RETRY_S = 30.0
 
 

@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator
 
 from tradewind.agent.cell import CellAgent
 from tradewind.agent.control_link import ControlLink
-from tradewind.agent.gpu_feed import NVML_URL, DcgmFeed, GpuSubscriber, run_nvml_feed
+from tradewind.agent.gpu_feed import DcgmFeed, GpuSubscriber, run_nvml_feed
 from tradewind.agent.metrics import AgentMetrics
+from tradewind.config.check import NVML_URL
 from tradewind.config.errors import ConfigError, Problem
 from tradewind.config.schema import AgentConfig, CellConfig, GridConfig
 from tradewind.model.heartbeat import Heartbeat

@@ -16,6 +16,8 @@ Checks = Iterator[Problem]
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # ids become file names and metric labels
 
+NVML_URL = "nvml:"  # in place of an exporter's address: the agent reads its own host's GPUs
+
 
 def check(grid: GridConfig, *, source: str = "grid.yaml", base: Path = Path()) -> GridConfig:
     """Return grid when it makes sense; raise ConfigError with every problem otherwise.
@@ -124,7 +126,7 @@ def _urls(grid: GridConfig) -> Checks:
         reached_elsewhere = bool(grid.gateways) and all(cell.id in gateway.reach for gateway in grid.gateways)
         yield from _engine_url(f"$.cells[{index}].url", cell.url, name_allowed=reached_elsewhere)
         for key, url in (("metrics_url", cell.metrics_url), ("dcgm_url", cell.dcgm_url)):
-            if url and _url_fault(url):
+            if url and not (key == "dcgm_url" and url == NVML_URL) and _url_fault(url):
                 write = "http://127.0.0.1:9400/metrics"
                 yield Problem(where=f"$.cells[{index}].{key}", what=f"{url!r} {_url_fault(url)}", write=write)
 

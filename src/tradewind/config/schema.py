@@ -56,7 +56,7 @@ class CellConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     site: str
     url: str  # "http://127.0.0.1:8000"
     metrics_url: str = ""  # default: url + /metrics
-    dcgm_url: str = ""  # the site's exporter page; "" = no GPU telemetry
+    dcgm_url: str = ""  # the site's exporter page, or "nvml:" for the agent's own host; "" = no GPU telemetry
     gpu_uuids: list[str] = []  # which GPUs of that page are this cell's; empty = all of them
     hardware: str = ""  # hardware class
     capacity: float = 0.0  # relative capacity prior; 0 = unknown
