@@ -67,7 +67,7 @@ class CellTrack:
     kv: float | None = None
     kv_max: float | None = None
     gpu_signals: GpuSignals = _NO_GPU
-    is_blind: bool = True  # no telemetry to score by: agent silent, or engine and GPU both unknown
+    is_blind: bool = True  # engine and GPU both unknown; a missed heartbeat or two is not yet that
     flags: tuple[str, ...] = ()
     # the score
     pressure: float | None = None
@@ -165,5 +165,5 @@ class CellTrack:
         if gpu == _NO_GPU:
             flags = (*flags, "dcgm_fallback")
         self.signals = (*engine, *gpu, *self.path.signals(settings.signals))
-        self.is_blind = self.view.silent or (engine == _NO_ENGINE and gpu == _NO_GPU)
+        self.is_blind = engine == _NO_ENGINE and gpu == _NO_GPU
         self.flags = tuple(sorted(set(flags))) if flags else flags

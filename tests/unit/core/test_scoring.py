@@ -146,10 +146,20 @@ def test_fc_41_a_silent_cell_keeps_its_traffic_while_requests_succeed() -> None:
 def test_a_blind_cell_without_traffic_gets_half_of_the_median() -> None:
     grid = heavy(rate_per_s=0.01).run(20.0)
     grid.cell(3).silent = True
-    grid.run(24.0)
-    assert grid.weight(3) == 134
     grid.run(27.0)
+    assert grid.weight(3) == 134  # 3 s until the last values are stale, then held for 5 s
+    grid.run(30.0)
     assert grid.weight(3) == pytest.approx(67, abs=3)
+
+
+def test_a_missed_heartbeat_or_two_is_no_blindness() -> None:
+    grid = heavy().run(20.0)
+    for _ in range(5):
+        grid.cell(3).silent = True
+        grid.run(grid.now_s + 2.0)
+        grid.cell(3).silent = False
+        grid.run(grid.now_s + 2.0)
+    assert not [event for event in grid.events if event.at_s > 1.0]
 
 
 def test_a_blind_cell_that_is_seen_to_be_slow_gets_least() -> None:
