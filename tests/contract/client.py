@@ -92,7 +92,6 @@ class Stream:
         self._pending = b""
         self.status = self._response.status
         self.content_type = self._response.getheader("content-type")
-        self.first_data_s: float | None = None  # time.monotonic() of the first event
         self.cut: bool | None = None
 
     def __enter__(self) -> Self:
@@ -118,8 +117,6 @@ class Stream:
                 return None
             self._pending += piece
         raw, self._pending = self._pending.split(b"\n\n", 1)
-        if self.first_data_s is None:
-            self.first_data_s = time.monotonic()
         assert raw.startswith(b"data: "), raw
         text = raw.removeprefix(b"data: ").decode()
         return DONE if text == DONE else _object(text)
