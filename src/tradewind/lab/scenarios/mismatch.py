@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tradewind.lab.checks import Check, at_least, at_most, reported
 from tradewind.lab.grid import LiveGrid
 from tradewind.lab.observe import Observer
-from tradewind.lab.scenarios.common import MISMATCH, poisson_plan, under_load
+from tradewind.lab.scenarios.common import MISMATCH, failures_text, poisson_plan, under_load
+from tradewind.measure.record import Record
 from tradewind.measure.summary import HTTP_BAD_REQUEST, Leak, leak
 from tradewind.workload.plan import Planned
 
@@ -37,7 +38,7 @@ class LeakRun:
 
     counted: Leak  # what the bound is about
     in_all: Leak
-    others_failed: int  # for any other reason than a refusal
+    others: Sequence[Record]  # failed for any other reason than a refusal
 
 
 async def leak_of(grid: LiveGrid, options: MismatchOptions, *, name: str) -> LeakRun:
@@ -60,7 +61,7 @@ async def leak_of(grid: LiveGrid, options: MismatchOptions, *, name: str) -> Lea
     return LeakRun(
         counted=leak(records, longer_than=LIMIT_TOKENS, skip_first=0 if options.advertise else SKIP_FIRST),
         in_all=leak(records, longer_than=LIMIT_TOKENS),
-        others_failed=sum(1 for record in records if not record.ok and record.status != HTTP_BAD_REQUEST),
+        others=[record for record in records if not record.ok and record.status != HTTP_BAD_REQUEST],
     )
 
 
@@ -79,8 +80,12 @@ def leak_checks(runs: Sequence[LeakRun], *, name: str, bound: float | None, skip
     label = f"{name}: leak" + (f" after the first {skipped} long prompts" if skipped else "")
     if bound is None:
         return [reported(label, ratio, note=note)]
-    others = sum(run.others_failed for run in runs)
-    return [at_most(label, ratio, bound, note=note), at_most(f"{name}: other failures", others, 0, unit="requests")]
+    others = [record for run in runs for record in run.others]
+    why = failures_text(others)
+    return [
+        at_most(label, ratio, bound, note=note),
+        at_most(f"{name}: other failures", len(others), 0, unit="requests", note=why),
+    ]
 
 
 async def share_returns(grid: LiveGrid, options: MismatchOptions) -> list[Check]:
