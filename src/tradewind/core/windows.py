@@ -87,10 +87,11 @@ def quantile(histogram: Histogram | None, q: float) -> Quantile | None:
     if histogram is None or not histogram.bounds or histogram.counts[-1] <= 0:
         return None
     rank = q * histogram.counts[-1]
-    low_bound, low_count = 0.0, 0.0
+    low_bound, low_count = min(0.0, histogram.bounds[0]), 0.0
     for bound, count in zip(histogram.bounds, histogram.counts, strict=False):
         if count >= rank and count > low_count:
-            return Quantile(low_bound + (bound - low_bound) * max(0.0, rank - low_count) / (count - low_count))
+            share = min(1.0, max(0.0, (rank - low_count) / (count - low_count)))
+            return Quantile(low_bound + (bound - low_bound) * share)
         low_bound, low_count = bound, count
     return Quantile(histogram.bounds[-1], at_least=True)
 
