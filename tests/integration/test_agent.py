@@ -299,6 +299,16 @@ def test_fc_36_the_death_of_an_exporter_is_an_event_and_its_value_is_held() -> N
             assert beat.telemetry.gpu is not None, "one miss does not make it unknown"
 
 
+def test_without_a_driver_nvml_says_why() -> None:
+    with FakeEngine() as engine, FakeControl() as control:
+        cell = cell_of(engine, dcgm_url="nvml:", gpu_uuids=["GPU-none"])
+        with RunningAgent(cell, controls=(control,)):
+            beat = control.wait_for(lambda beat: "dcgm_fallback" in beat.telemetry.flags).heartbeat
+    assert beat.telemetry.gpu is None
+    reasons = {entry.signal: entry.reason for entry in beat.telemetry.unknown}
+    assert "NVML" in reasons["gpu"] or "GPU" in reasons["gpu"] or "nvml" in reasons["gpu"]
+
+
 # controls
 
 

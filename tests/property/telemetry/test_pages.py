@@ -1,0 +1,92 @@
+"""Whatever a page holds, a reader never raises and never makes a number up."""
+
+import itertools
+import math
+from dataclasses import fields
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tradewind.model.telemetry import EngineReading, GpuReading, Histogram
+from tradewind.telemetry.dcgm import DcgmReader
+from tradewind.telemetry.engine_metrics import EngineReader
+from tradewind.telemetry.exposition import PageParser
+
+DATA = Path(__file__).parents[2] / "golden" / "data"
+ENGINE_LINES = (DATA / "vllm_versions" / "vllm_0.32.0_metrics_under_load.txt").read_bytes().splitlines()
+ENGINE_LINES = [
+    line for line in ENGINE_LINES if b"num_requests" in line or b"kv_cache" in line or b"time_to_first" in line
+]
+GPU_LINES = (DATA / "dcgm" / "SYNTHETIC_dcgm_exporter_le_4.8.2.prom").read_bytes().splitlines()
+
+numbers = st.one_of(
+    st.floats().map(lambda value: repr(value).encode()),
+    st.sampled_from(
+        [b"NaN", b"+Inf", b"-Inf", b"1e308", b"-1", b"37.5", b"9223372036854775794", b"1_000", b"0x10", b""]
+    ),
+)
+
+
+@st.composite
+def pages(draw: st.DrawFn, lines: list[bytes]) -> bytes:
+    """Lines of a real page, some with another value, some cut, some doubled, in any order, with rubbish between."""
+    chosen = draw(st.lists(st.sampled_from(lines), max_size=30))
+    made = []
+    for line in chosen:
+        kind = draw(st.integers(0, 4))
+        if kind == 0:
+            line = line.rpartition(b" ")[0] + b" " + draw(numbers)
+        elif kind == 1:
+            line = line[: draw(st.integers(0, len(line)))]
+        elif kind == 2:
+            line = line.replace(b'="', draw(st.sampled_from([b'="x\\"', b"=", b'="\xff'])), 1)
+        made.append(line)
+    made += draw(st.lists(st.binary(max_size=40), max_size=3))
+    return draw(st.sampled_from([b"\n", b"\r\n"])).join(draw(st.permutations(made)))
+
+
+def is_sound(signal: str, value: object) -> bool:
+    if value is None or isinstance(value, bool):
+        return True
+    if isinstance(value, Histogram):
+        counts = value.counts
+        return len(counts) == len(value.bounds) + 1 and all(a <= b for a, b in itertools.pairwise(counts))
+    assert isinstance(value, int | float)
+    return math.isfinite(value) and value >= 0 and (not signal.endswith("_ratio") or value <= 1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(pages(ENGINE_LINES), st.booleans())
+def test_any_engine_page_reads_as_sound_values_or_unknown(page: bytes, whole: bool) -> None:
+    reader = EngineReader()
+    for _ in range(2):
+        reading = reader.read(page, served=("tiny",), whole=whole).reading
+        for field in fields(EngineReading):
+            assert is_sound(field.name, getattr(reading, field.name)), field.name
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(pages(GPU_LINES), min_size=1, max_size=3))
+def test_any_gpu_page_reads_as_sound_values_or_unknown(several: list[bytes]) -> None:
+    reader = DcgmReader()
+    for page in several:
+        reading = reader.read(page).reading
+        if reading is not None:
+            assert reading.gpus > 0
+            for field in fields(GpuReading):
+                assert is_sound(field.name, getattr(reading, field.name)), field.name
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(pages(ENGINE_LINES), min_size=2, max_size=4))
+def test_a_parser_that_knows_the_layout_reads_what_a_new_one_reads(several: list[bytes]) -> None:
+    names = {line.partition(b"{")[0].decode() for line in ENGINE_LINES if not line.startswith(b"#")}
+    veteran = PageParser(names)
+    for page in several:
+        for _ in range(2):
+            known, fresh = veteran.parse(page), PageParser(names).parse(page)
+            assert known.bad_lines == fresh.bad_lines
+            for name in fresh.samples:
+                expected = {sample.series.labels: repr(sample.value) for sample in fresh.samples[name]}
+                assert {sample.series.labels: repr(sample.value) for sample in known.samples[name]} == expected
