@@ -91,7 +91,7 @@ def quantile(histogram: Histogram | None, q: float) -> Quantile | None:
     for bound, count in zip(histogram.bounds, histogram.counts, strict=False):
         if count >= rank and count > low_count:
             share = min(1.0, max(0.0, (rank - low_count) / (count - low_count)))
-            return Quantile(low_bound + (bound - low_bound) * share)
+            return Quantile(min(bound, low_bound + (bound - low_bound) * share))
         low_bound, low_count = bound, count
     return Quantile(histogram.bounds[-1], at_least=True)
 
