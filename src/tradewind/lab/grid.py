@@ -178,6 +178,12 @@ class LiveGrid:
         """The cells as the first gateway sees them. Raises AskFailed."""
         return {cell.cell_id: cell for cell in await watch.gateway_cells(self.gateway)}
 
+    async def max_model_len(self, cell: str) -> int | None:
+        """The limit that control knows of a cell; None when the engine did not say. Raises AskFailed."""
+        row = await ask_async(self.grid.controls[0].admin, f"/v1/cells/{cell}")
+        known = row.get("max_model_len") if isinstance(row, dict) else None
+        return known if isinstance(known, int) else None
+
     async def shares(self) -> dict[str, float]:
         """Share of the gateway's weight by cell; a cell in no pool has 0. Raises AskFailed."""
         return {cell_id: cell.share for cell_id, cell in (await self.cells()).items()}

@@ -88,7 +88,7 @@ def _mismatch(bench: Bench) -> list[Check]:
     runs = [one("weights", mismatch.MismatchOptions(seed=seed)) for seed in MISMATCH_SEEDS]
     checks = mismatch.leak_checks(runs, name="weights", bound=mismatch.LEAK_BOUND)
     advertised = one("weights, advertised", mismatch.MismatchOptions(advertise=True))
-    checks += mismatch.leak_checks([advertised], name="weights, advertised", bound=0.0, skipped=0)
+    checks += mismatch.leak_checks([advertised], name="weights, advertised", bound=0.0)
     checks += bench.live(bench.nine_cells(), aftermath)
     for baseline in BASELINES:
         beside = one(baseline, mismatch.MismatchOptions(), baseline=baseline)

@@ -16,6 +16,7 @@ LIMIT_TOKENS = 1_024
 SKIP_FIRST = 20
 LEAK_BOUND = 0.0043  # published_systems.md A, table 6
 BACK_WITHIN_S = 30.0
+KNOWN_WITHIN_S = 30.0
 BACK_SHARE = 0.8  # of what the other cells have on average: "has its share back"
 TOO_MANY_TOKENS = 1_000_000  # more output than any cell allows: the client's own fault
 
@@ -29,7 +30,6 @@ class MismatchOptions:
     for_s: float = 120.0
     seed: int = 1
     advertise: bool = False
-    settle_s: float = 3.0  # between the fault and the load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ async def leak_of(grid: LiveGrid, options: MismatchOptions, *, name: str) -> Lea
         "max_model_len", cell=options.cell, params={"tokens": LIMIT_TOKENS, "advertise": options.advertise}
     )
     if options.advertise:
-        await asyncio.sleep(options.settle_s)  # for the agent to read /v1/models again
+        await until_known(grid, options.cell, LIMIT_TOKENS)
     plan = poisson_plan(
         seed=options.seed,
         rate_per_s=options.rate_per_s,
@@ -59,17 +59,24 @@ async def leak_of(grid: LiveGrid, options: MismatchOptions, *, name: str) -> Lea
     await grid.clear(fault)
     records = loaded.records
     return LeakRun(
-        counted=leak(records, longer_than=LIMIT_TOKENS, skip_first=0 if options.advertise else SKIP_FIRST),
+        counted=leak(records, longer_than=LIMIT_TOKENS, skip_first=SKIP_FIRST),
         in_all=leak(records, longer_than=LIMIT_TOKENS),
         others=[record for record in records if not record.ok and record.status != HTTP_BAD_REQUEST],
     )
+
+
+async def until_known(grid: LiveGrid, cell: str, tokens: int, *, within_s: float = KNOWN_WITHIN_S) -> None:
+    """Wait until the agent has read the cell's new limit and control has heard of it. Raises TimeoutError."""
+    async with asyncio.timeout(within_s):
+        while await grid.max_model_len(cell) != tokens:  # noqa: ASYNC110 (it is learned in other processes)
+            await asyncio.sleep(0.1)
 
 
 async def _nothing(_observer: Observer) -> None:
     """No script beside the load."""
 
 
-def leak_checks(runs: Sequence[LeakRun], *, name: str, bound: float | None, skipped: int = SKIP_FIRST) -> list[Check]:
+def leak_checks(runs: Sequence[LeakRun], *, name: str, bound: float | None) -> list[Check]:
     """The leak over all runs together: one run is a matter of one or two requests. `bound` None: reported only."""
     leaked = sum(run.counted.leaked for run in runs)
     long = sum(run.counted.long_prompts for run in runs)
@@ -77,7 +84,7 @@ def leak_checks(runs: Sequence[LeakRun], *, name: str, bound: float | None, skip
     each = " ".join(f"{run.counted.leaked}/{run.counted.long_prompts}" for run in runs)
     in_all = " ".join(f"{run.in_all.leaked}/{run.in_all.long_prompts}" for run in runs)
     note = f"counted {each}; of all {in_all}"
-    label = f"{name}: leak" + (f" after the first {skipped} long prompts" if skipped else "")
+    label = f"{name}: leak after the first {SKIP_FIRST} long prompts"
     if bound is None:
         return [reported(label, ratio, note=note)]
     others = [record for run in runs for record in run.others]
