@@ -138,7 +138,7 @@ class DcgmReader:
             used, free = self._value(names.FB_USED, row), self._value(names.FB_FREE, row)
             total, reserved = self._value(names.FB_TOTAL, row), self._value(names.FB_RESERVED, row)
             size = total[0] if total else used[0] + free[0] + (reserved[0] if reserved else 0.0) if used and free else 0
-            if used and 0 <= used[0] <= size:
+            if used and size > 0 and used[0] <= size:
                 ratios.append((used[0] / size, used[1]))
         if not ratios:
             return "DCGM_FI_DEV_FB_USED and FB_FREE are not exported"

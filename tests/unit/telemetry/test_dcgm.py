@@ -150,6 +150,8 @@ def test_vram_needs_used_and_a_size() -> None:
     assert reading_of(line("DEV_FB_USED", 75) + line("DEV_FB_TOTAL", 100)).vram_ratio == 0.75
     assert reading_of(line("DEV_FB_USED", 75)).vram_ratio is None
     assert reading_of(line("DEV_FB_USED", 75) + line("DEV_FB_TOTAL", 10)).vram_ratio is None
+    assert reading_of(line("DEV_FB_USED", 0)).vram_ratio is None, "a size of zero divides nothing"
+    assert reading_of(line("DEV_FB_USED", 0) + line("DEV_FB_TOTAL", 0)).vram_ratio is None
     new = line("DEV_FB_USED_BYTES", 3e9) + line("DEV_FB_CAPACITY_BYTES", 4e9)
     assert reading_of(new).vram_ratio == 0.75
 
