@@ -60,13 +60,13 @@ class GatewaySide:
         await asyncio.wait(tasks, timeout=5) if tasks else None
 
     def _call(self, function: Callable, *args: object, **kwargs: object):  # type: ignore[no-untyped-def, type-arg]  # noqa: ANN202
-        return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop).result(60)
 
     def publish(self, snapshot: Snapshot, *, wait: bool = True) -> None:
         async def on_loop() -> None:
             self.ads.publish(snapshot)
             if wait:
-                await self.ads.wait_acked(timeout_s=10)
+                await self.ads.wait_acked(timeout_s=30)
 
         self._call(on_loop)
 
