@@ -131,6 +131,16 @@ def test_nobody_listens() -> None:
     assert caught.value.fault is Fault.REFUSED
 
 
+@pytest.mark.parametrize("host", ["a..b", "no-such-host.invalid"])
+def test_a_name_that_leads_nowhere(host: str) -> None:
+    async def ask() -> None:
+        await Fetcher(f"http://{host}:80", timeout_s=5.0, connect_timeout_s=5.0).page()
+
+    with pytest.raises(FetchFailed) as caught:
+        asyncio.run(ask())
+    assert caught.value.fault is Fault.UNREACHABLE
+
+
 def test_fc_63_a_redirect_carries_no_key_anywhere() -> None:
     with FakeEngine() as other, FakeEngine() as engine:
         engine.on("/v1/models", Reply(status=307, headers=(("location", f"{other.url}/v1/models"),)))

@@ -194,8 +194,8 @@ async def _resolve(target: Target) -> str:
     while True:
         try:
             found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            log_event(log, "agent.name_unknown", level=logging.WARNING, host=target.host, reason=error.strerror)
+        except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be one, e.g. "a..b"
+            log_event(log, "agent.name_unknown", level=logging.WARNING, host=target.host, reason=error)
             await asyncio.sleep(RESOLVE_RETRY_S)
             continue
         host = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)[0][4][0]

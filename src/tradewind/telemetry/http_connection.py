@@ -112,8 +112,8 @@ async def open_connection(
         raise FetchFailed(Fault.MALFORMED, f"TLS: {error.reason}") from None
     except ConnectionError as error:
         raise FetchFailed(Fault.RESET, f"connect: {error.strerror or 'connection lost'}") from None
-    except OSError as error:
-        raise FetchFailed(Fault.UNREACHABLE, f"connect: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be one, e.g. "a..b"
+        raise FetchFailed(Fault.UNREACHABLE, f"connect: {error}") from None
     return connection
 
 
