@@ -30,7 +30,7 @@ class EjectionTrack:
         self.failures.append(now_s)
 
     def on_retried(self, now_s: float) -> None:
-        """An attempt here failed and was served elsewhere; a 503 looks the same, so it only supports other evidence."""
+        """An attempt here found no connection and was served elsewhere: it supports other evidence."""
         self.doubt_s = now_s
 
     def on_answered(self) -> None:

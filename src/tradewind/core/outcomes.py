@@ -57,3 +57,10 @@ def kind_of_status(status: int) -> Kind:
     if status in (429, 503):
         return Kind.BACKPRESSURE
     return Kind.UNREACHED if status == 0 else Kind.IGNORED
+
+
+def kind_of_attempt(reason: str) -> Kind:
+    """An attempt that failed before another cell was tried: Envoy's flags, or the engine's status as digits."""
+    if reason.isdigit():
+        return kind_of_status(int(reason))
+    return Kind.UNREACHED if not reason or set(reason.split(",")) & _UNREACHED_FLAGS else Kind.IGNORED

@@ -6,6 +6,7 @@ Ticks in between only act on what has happened, and cost little more than a walk
 """
 
 import math
+from itertools import zip_longest
 from random import Random
 
 from tradewind.core.blind import blind_weight
@@ -13,7 +14,7 @@ from tradewind.core.fleet import Fleet
 from tradewind.core.holds import Overlay, PoolCells, overlays
 from tradewind.core.judges import Judges
 from tradewind.core.numbers import ewma, median
-from tradewind.core.outcomes import Kind, kind_of
+from tradewind.core.outcomes import Kind, kind_of, kind_of_attempt
 from tradewind.core.pressure import load_pressure, named
 from tradewind.core.projection import PushGate, attraction, weight_of
 from tradewind.core.settings import ScoringSettings
@@ -51,10 +52,11 @@ class WeightScorer:
 
     def observe_outcome(self, outcome: Outcome, now_s: float) -> bool:
         """Evidence for verdicts, back-pressure, ramps, blindness and reachability."""
-        for cell_id in outcome.attempted_cells[:-1]:
+        retried = zip_longest(outcome.attempted_cells[:-1], outcome.attempt_failures, fillvalue="")
+        for cell_id, reason in retried:
             attempted = self._fleet.tracks.get(cell_id)
             if attempted is not None and cell_id != outcome.cell_id:
-                attempted.ejection.on_retried(now_s)
+                self._note_attempt(attempted, kind_of_attempt(reason), outcome, now_s)
         track = self._fleet.tracks.get(outcome.cell_id or "")
         kind = kind_of(outcome)
         if track is None or kind is Kind.IGNORED:
@@ -85,6 +87,16 @@ class WeightScorer:
         changed = self._judges.on_probe(cell_id, order, status, now_s)
         self._urgent |= changed
         return changed or self._judges.wants_probe
+
+    def _note_attempt(self, track: CellTrack, kind: Kind, outcome: Outcome, now_s: float) -> None:
+        """A failed attempt of a request that went on to another cell."""
+        if kind is Kind.BACKPRESSURE:
+            track.backpressure.on_refused(None, self._settings.backpressure, now_s)
+            self._touched[track.cell_id] = track
+        elif kind is Kind.UNREACHED:
+            track.ejection.on_retried(now_s)
+        elif kind is Kind.FAILURE:
+            self._urgent |= self._judges.on_outcome(track, kind, outcome, now_s)
 
     def _note(self, track: CellTrack, kind: Kind, outcome: Outcome, now_s: float) -> None:
         if kind is Kind.UNREACHED:

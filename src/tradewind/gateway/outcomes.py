@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
+from tradewind.core.outcomes import Kind, kind_of
 from tradewind.model.outcome import Outcome
 
 WINDOW_S = 60.0
@@ -15,29 +16,15 @@ NO_CELL = "none"
 TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 120.0)
 E2E_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 600.0)
 
-# Envoy response flags that say the engine or the path to it failed, not the client and not a limit of ours.
-FAILURE_FLAGS = frozenset({"UF", "UC", "UR", "LR", "UT", "UPE", "URX", "NC", "SI"})
-
-
-def flag_set(flags: str) -> frozenset[str]:
-    """Envoy's "UF,URX" as a set."""
-    return frozenset(flag for flag in flags.split(",") if flag and flag != "-")
-
 
 def proves_life(outcome: Outcome) -> bool:
     """True when an engine answered: a refusal or a "too busy" is an answer too."""
-    if outcome.cell_id is None or outcome.client_cancelled or flag_set(outcome.flags) & FAILURE_FLAGS:
-        return False
-    return 200 <= outcome.status < 500 and outcome.stream_error_code is None
+    return kind_of(outcome) in (Kind.SERVED, Kind.REFUSAL, Kind.BACKPRESSURE)
 
 
 def proves_failure(outcome: Outcome) -> bool:
-    """True when an engine or the path to it failed this request; backpressure (429, 503 of its own) is neither."""
-    if outcome.cell_id is None or outcome.client_cancelled:
-        return False
-    if flag_set(outcome.flags) & FAILURE_FLAGS or outcome.stream_error_code is not None:
-        return True
-    return outcome.status in (500, 502, 504) or outcome.status == 0
+    """True when an engine or the path to it failed this request."""
+    return kind_of(outcome) in (Kind.FAILURE, Kind.UNREACHED)
 
 
 class Spread:

@@ -157,6 +157,17 @@ def test_backpressure_is_never_evidence() -> None:
     assert grid.weight(0) >= 120
 
 
+def test_a_503_that_was_retried_elsewhere_is_backpressure_of_the_cell_that_gave_it() -> None:
+    grid = world(4, seed=1).run(10.0)
+    for _ in range(50):
+        retried = outcome("c1", status=200, attempted_cells=("c0", "c1"), attempt_failures=("503",))
+        grid.scorer.observe_outcome(retried, grid.now_s)
+    grid.run(11.0)
+    assert verdicts(grid) == []
+    assert 1 <= grid.weight(0) <= 30
+    assert grid.weight(1) >= 100
+
+
 # --- the judge alone --------------------------------------------------------------------------------------------
 
 CELLS = tuple(f"c{index}" for index in range(9))

@@ -29,10 +29,12 @@ def page_of(book: OutcomeBook) -> bytes:
 @pytest.mark.parametrize(
     ("item", "life", "failure"),
     [
-        (outcome(200), True, False),
+        (outcome(200, response_bytes=9), True, False),
+        (outcome(200), False, True),  # a 200 without a body
         (outcome(400), True, False),
         (outcome(429), True, False),
-        (outcome(503), False, False),
+        (outcome(503), True, False),  # full is alive
+        (outcome(503, flags="URX"), True, False),  # the engines' own 503 after the last retry
         (outcome(503, flags="UF,URX"), False, True),
         (outcome(500), False, True),
         (outcome(200, stream_error_code=500), False, True),
