@@ -227,7 +227,7 @@ def _judge(name: str, records: Sequence[Record], faults: list[FaultRow], observe
 async def _redraw(name: str, client: LoadClient, observer: Observer, live: Live) -> None:
     while True:
         title = f"{name}: {_progress(client, observer)}"
-        live.update(cells_table(observer.latest().values(), title=title, served=shares(client.records)), refresh=True)
+        live.update(cells_table(observer.latest().values(), title=title, served=observer.served()), refresh=True)
         await asyncio.sleep(DRAW_EVERY_S)
 
 

@@ -69,6 +69,15 @@ class Observer:
         """The newest sample's cells."""
         return self.samples[-1].cells if self.samples else {}
 
+    def served(self) -> dict[str, float]:
+        """Share of the requests that ended since the start, by cell, as the gateway counts them."""
+        if not self.samples:
+            return {}
+        first, last = self.samples[0].cells, self.samples[-1].cells
+        ended = {name: cell.requests - first[name].requests for name, cell in last.items() if name in first}
+        total = sum(ended.values())
+        return {name: count / total for name, count in ended.items()} if total > 0 else {}
+
     def first_event(self, after_s: float, wanted: Callable[[SeenEvent], bool]) -> SeenEvent | None:
         """The earliest event from `after_s` on that is wanted."""
         found = [event for event in self.events if event.at_s >= after_s and wanted(event)]
