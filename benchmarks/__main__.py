@@ -6,7 +6,6 @@ Machines are shared and noisy: figures are medians, and where two things are com
 """
 
 import argparse
-import asyncio
 import json
 import os
 import platform
@@ -16,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import uvloop
 from rich.console import Console
 
 from benchmarks import agents, controls, decisions, emulators, push, router
@@ -24,7 +24,7 @@ from tradewind.lab.checks import Check, checks_table
 OUT = Path("build/bench.json")
 BENCHES: dict[str, Callable[[bool], list[Check]]] = {
     "decisions": decisions.bench,
-    "push": lambda quick: asyncio.run(push.bench(quick)),
+    "push": lambda quick: uvloop.run(push.bench(quick)),
     "router": router.bench,
     "agent": agents.bench,
     "control": controls.bench,

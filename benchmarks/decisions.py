@@ -1,6 +1,5 @@
 """View change -> weights -> snapshot: what one life-cycle change costs before Envoy hears of it."""
 
-import gc
 import time
 from dataclasses import replace
 from random import Random
@@ -37,7 +36,6 @@ def measure(cells: int, rounds: int) -> tuple[float, float]:
     changes, seconds = [], []
 
     def step(changed: tuple[CellView, ...], now_s: float) -> float:
-        gc.collect()
         started_s = time.perf_counter()
         scorer.observe_view(changed, now_s)
         builder.build(router.build(scorer.tick(now_s, rng), changed))

@@ -17,6 +17,9 @@ _LB_POLICIES = {
     "random": cluster_pb2.Cluster.RANDOM,
 }
 _EDS_FETCH_TIMEOUT_S = 5
+# A prime. Envoy fills the table anew with each push, and MAGLEV is only the fallback under exact shares: a seventh of
+# Envoy's default is filled in a seventh of the time, and still gives each of 1,000 cells some ten slots.
+_MAGLEV_SLOTS = 10_007
 
 
 def duration(seconds: float) -> duration_pb2.Duration:
@@ -68,6 +71,8 @@ def build_cluster(name: str, settings: XdsSettings) -> cluster_pb2.Cluster:
 
 def _set_policy(cluster: cluster_pb2.Cluster, policy: Policy) -> None:
     cluster.lb_policy = _LB_POLICIES[policy.name]
+    if policy.weighted:
+        cluster.maglev_lb_config.table_size.value = _MAGLEV_SLOTS
     if policy.name == "least-request":
         cluster.least_request_lb_config.choice_count.value = policy.choice_count
 

@@ -1,6 +1,9 @@
 """The little of protobuf's wire format that lets a weight change reuse the bytes of everything else."""
 
+from functools import lru_cache
 
+
+@lru_cache(maxsize=4096)  # tags, and lengths that repeat from build to build
 def varint(value: int) -> bytes:
     """Encode a non-negative integer."""
     out = bytearray()
