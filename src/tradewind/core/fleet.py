@@ -39,7 +39,8 @@ class Fleet:
             elif track.view is not cell:
                 old = track.view
                 urgent |= self._replace(track, cell, now_s)
-                if cell.silent != old.silent or cell.state is not old.state:
+                flagged = cell.telemetry.flags != old.telemetry.flags  # shown to operators, who wait for it
+                if flagged or cell.silent != old.silent or cell.state is not old.state:
                     touched.append(track)
         if len(cells) != len(self.tracks):
             urgent |= self._drop({cell.cell.cell_id for cell in cells})

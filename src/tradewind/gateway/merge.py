@@ -257,13 +257,14 @@ class ViewMerger:
 
 
 def _differs(old: CellView, new: CellView) -> bool:
-    """True when routing depends on the difference: anything but telemetry and sequence."""
+    """True when somebody should know at once: anything but readings and sequence."""
     return (
         old.state is not new.state
         or old.silent != new.silent
         or old.incarnation != new.incarnation
         or old.cell.address != new.cell.address
         or old.cell.capabilities != new.cell.capabilities
+        or old.telemetry.flags != new.telemetry.flags
     )
 
 

@@ -156,7 +156,7 @@ def _field_cases(bench: Bench) -> list[Check]:
     ]
 
 
-_PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+_PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")  # quiet by pyproject.toml; twice hides the names
 
 
 def _benchmarks(bench: Bench) -> list[Check]:

@@ -85,6 +85,16 @@ def test_exporter_death_raises_the_flag_and_leaves_the_share(index: int) -> None
     assert grid.share(index, 45.0) == pytest.approx(before, rel=0.2)
 
 
+def test_a_flag_that_an_agent_raises_shows_in_the_next_tick_not_in_the_next_second() -> None:
+    grid = heavy().run(40.2)
+    fallen = grid.cell(4)
+    fallen.telemetry = replace(fallen.telemetry, flags=("dcgm_fallback",))
+    grid.refresh()
+    row = grid.row(4)
+    assert row is not None
+    assert "dcgm_fallback" in row.flags
+
+
 def test_every_exporter_dead_leaves_the_weights() -> None:
     grid = heavy().run(40.0)
     for cell in grid.cells:

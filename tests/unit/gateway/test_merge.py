@@ -90,6 +90,13 @@ def test_a_control_s_own_older_word_does_not_keep_out_a_silent_start(merger: Vie
     assert seen.incarnation == "new"
 
 
+def test_a_raised_flag_is_looked_at_at_once_and_readings_are_not(merger: ViewMerger) -> None:
+    merger.apply("a", delta("a", cell("x", sequence=1), full=True), now_s=0)
+    assert not merger.apply("a", delta("a", cell("x", sequence=2)), now_s=0.5)
+    flagged = replace(cell("x", sequence=3), telemetry=Telemetry(flags=("dcgm_fallback",)))
+    assert merger.apply("a", delta("a", flagged), now_s=1)
+
+
 def test_an_incarnation_that_speaks_again_beats_the_silent_one(merger: ViewMerger) -> None:
     merger.apply("a", delta("a", cell("x", incarnation="b1", sequence=9), full=True), now_s=0)
     merger.apply("b", delta("b", replace(cell("x", incarnation="b2"), silent=True), full=True), now_s=0)
