@@ -139,7 +139,7 @@ def engines_config(ports: list[int]) -> dict[str, object]:
         },
     ]
     # An answer before the end of the body would close the connection: take the body first.
-    whole_body = {"name": "buffer", "typed_config": {"@type": BUFFER, "max_request_bytes": 1 << 20}}
+    whole_body: dict[str, object] = {"name": "buffer", "typed_config": {"@type": BUFFER, "max_request_bytes": 1 << 20}}
     return {"static_resources": {"listeners": [listener(port, routes, whole_body) for port in ports]}}
 
 
