@@ -18,13 +18,14 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from benchmarks import agents, controls, decisions, emulators, push, router
+from benchmarks import agents, controls, decisions, emulators, outcomes, push, router
 from tradewind.lab.checks import Check, checks_table
 
 OUT = Path("build/bench.json")
 BENCHES: dict[str, Callable[[bool], list[Check]]] = {
     "decisions": decisions.bench,
     "push": lambda quick: uvloop.run(push.bench(quick)),
+    "outcomes": outcomes.bench,
     "router": router.bench,
     "agent": agents.bench,
     "control": controls.bench,
