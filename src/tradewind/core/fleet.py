@@ -92,8 +92,11 @@ class Fleet:
     def _replace(self, track: CellTrack, cell: CellView, now_s: float) -> bool:
         old, track.view = track.view, cell
         capabilities, before = cell.cell.capabilities, old.cell.capabilities
-        if cell.incarnation != old.incarnation or capabilities.max_model_len != before.max_model_len:
+        relimited = capabilities.max_model_len != before.max_model_len
+        if cell.incarnation != old.incarnation or relimited:
             self._forget(track)
+        if relimited and track.pool in self.pools:
+            self.pools[track.pool].relimit = True
         if capabilities.models != before.models or capabilities.hardware != before.hardware:
             track.law = step_law(capabilities.hardware)
             self._regroup = True
@@ -107,7 +110,7 @@ class Fleet:
         alarming = bool(track.symptoms) and track.alerts.alert is None
         if alarming and track.ready and track.pool in self.pools:
             self.pools[track.pool].alarming = True
-        return moved or alarming or cell.cell.address != old.cell.address
+        return moved or alarming or relimited or cell.cell.address != old.cell.address
 
     def _move(self, track: CellTrack, before: CellState, now_s: float) -> None:
         if track.ready and before in (CellState.LOADING, CellState.FAULTED):

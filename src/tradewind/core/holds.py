@@ -32,6 +32,7 @@ class PoolCells:
     observer_blind: bool = False
     cut_off: bool = False  # more cells look unreachable than can be believed
     small: dict[str, str] = field(default_factory=dict)  # cells left out for a stated limit, and why
+    relimit: bool = True  # somebody's stated limit is news: look at them in the next tick, whatever it is
     alarming: bool = False  # a cell has symptoms or an alert
     watched: dict[str, CellTrack] = field(default_factory=dict)  # cells with any sign of being unreachable
     by_cell: dict[str, Overlay] = field(default_factory=dict)  # what holds cells down, as of the last tick
@@ -41,6 +42,7 @@ class PoolCells:
     def join(self, track: CellTrack) -> None:
         """A cell has become READY."""
         insort(self.cells, track, key=_cell_id)
+        self.relimit = True
         self.rows.clear()
 
     def leave(self, track: CellTrack) -> None:
@@ -73,8 +75,9 @@ def overlays(
     """All overlays of a pool. Removal never takes the last cell; judgement (verdict, alert) at most a third."""
     found = Found()
     _eject(pool, settings, found, now_s)
-    if full:
+    if full or pool.relimit:
         _stated_limits(pool, settings, found, now_s)
+        pool.relimit = False
     for cell_id, why in pool.small.items():
         found.by_cell.setdefault(cell_id, Overlay(1, drained=True, reason=why))
     budget = _Budget(pool, found, settings)

@@ -1,6 +1,7 @@
 """One cell's own errors against everybody's: verdicts, their release, and the way back."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -339,3 +340,15 @@ def test_a_stated_limit_keeps_every_long_prompt_away() -> None:
     assert grid.cell(4).refused == 0
     assert grid.weight(4) == 0
     assert [event.name for event in grid.events if event.cell_id == "c4"] == ["capability.short"]
+
+
+def test_a_limit_that_becomes_known_between_two_seconds_counts_at_once() -> None:
+    cells = [FakeCell(f"c{index}", max_model_len=131_072) for index in range(9)]
+    grid = World(cells, scorer=WeightScorer(ScoringSettings()), seed=1, sizes=mixed).run(30.0)
+    views = [cell.view(grid.now_s) for cell in cells]
+    capabilities = replace(views[4].cell.capabilities, max_model_len=1024)
+    views[4] = replace(views[4], cell=replace(views[4].cell, capabilities=capabilities))
+    assert grid.scorer.observe_view(tuple(views), grid.now_s + 0.1), "a tick should not wait"
+    decision = grid.scorer.tick(grid.now_s + 0.1, Random(1))
+    assert decision.push
+    assert [row.cell_id for row in decision.rows if row.drained] == ["c4"]
