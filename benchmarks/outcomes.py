@@ -1,4 +1,4 @@
-"""Access-log entry -> outcome -> counters, scorer and request log: what one finished request costs the gateway's CPU."""
+"""Access-log entry -> outcome -> counters, scorer, request log: what a finished request costs the gateway's CPU."""
 
 import random
 import tempfile
@@ -100,7 +100,7 @@ def message(views: tuple[CellView, ...], seed: int) -> bytes:
     made = als_pb2.StreamAccessLogsMessage()
     for _ in range(ENTRIES_PER_MESSAGE):
         made.http_logs.log_entry.extend(entries(views, rng))
-    return made.SerializeToString()
+    return bytes(made.SerializeToString())
 
 
 def entries(views: tuple[CellView, ...], rng: random.Random) -> Iterator[accesslog_pb2.HTTPAccessLogEntry]:
