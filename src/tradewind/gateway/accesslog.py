@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
 import grpc
 from envoy.data.accesslog.v3 import accesslog_pb2
@@ -58,11 +59,12 @@ class AccessLogServer:
     def take(self, entry: _Entry) -> None:
         """Read one entry; a request's makes an outcome, an attempt's waits for it."""
         self.entries += 1
+        request_id = entry.request.request_id
         try:
             if entry.common_properties.access_log_type == _UPSTREAM_END:
-                self._remember(entry.request.request_id, read_attempt(entry, self._cell_of))
+                self._remember(request_id, read_attempt(entry, self._cell_of))
                 return
-            outcome = read_entry(entry, self._cell_of, self._failed.pop(entry.request.request_id, ()))
+            outcome = read_entry(entry, self._cell_of, self._failed.pop(request_id, ()))
         except (ValueError, OverflowError):
             self.unparseable += 1
             return
@@ -95,24 +97,23 @@ def read_entry(entry: _Entry, cell_of: _CellOf, failed: Sequence[FailedAttempt] 
 
     `failed`: attempts seen under its id, oldest first; a client may use an id twice, so only the last ones count.
     """
-    common, response = entry.common_properties, entry.response
+    common, request, response = entry.common_properties, entry.request, entry.response
     tags: Mapping[str, str] = common.custom_tags
     flags = _text(tags.get("flags"))
     usage = _usage(common)
     attempts = max(common.upstream_request_attempt_count, 1)
     cell_id = _cell_id(common, cell_of)
-    recent = failed[-attempts:]  # the one that answered is among them if it failed too
-    earlier = [attempt for attempt in recent[: attempts - 1] if attempt.cell_id]
+    earlier_cells, reasons = _earlier(failed, attempts) if failed else ((), ())
     return Outcome(
-        request_id=entry.request.request_id,
+        request_id=request.request_id,
         cell_id=cell_id,
         model=_model(common.route_name),
         status=response.response_code.value,
         flags=flags,
         attempts=attempts,
-        attempted_cells=(*[a.cell_id for a in earlier if a.cell_id], *([cell_id] if cell_id else [])),
-        attempt_failures=tuple(a.reason for a in earlier),
-        request_bytes=entry.request.request_body_bytes,
+        attempted_cells=(*earlier_cells, cell_id) if cell_id else earlier_cells,
+        attempt_failures=reasons,
+        request_bytes=request.request_body_bytes,
         response_bytes=response.response_body_bytes,
         ttft_s=_micros(tags.get("ttft_us")),
         attempt_s=_attempt_s(common),
@@ -122,8 +123,15 @@ def read_entry(entry: _Entry, cell_of: _CellOf, failed: Sequence[FailedAttempt] 
         completion_tokens=usage.completion,
         stream_error_code=usage.error_code,
         retry_after_s=_seconds(response.response_headers.get("retry-after")),
-        client_cancelled="DC" in flags.split(","),
+        client_cancelled=bool(flags) and "DC" in flags.split(","),
     )
+
+
+def _earlier(failed: Sequence[FailedAttempt], attempts: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Cells and reasons of the attempts before the last one, where the cell is known."""
+    recent = failed[-attempts:]  # the one that answered is among them if it failed too
+    pairs = [(attempt.cell_id, attempt.reason) for attempt in recent[: attempts - 1] if attempt.cell_id]
+    return tuple(cell_id for cell_id, _ in pairs), tuple(reason for _, reason in pairs)
 
 
 def _attempt_s(common: accesslog_pb2.AccessLogCommon) -> float | None:
@@ -133,6 +141,7 @@ def _attempt_s(common: accesslog_pb2.AccessLogCommon) -> float | None:
     return float(common.time_to_first_upstream_tx_byte.ToNanoseconds() / 1e9)
 
 
+@lru_cache(maxsize=4096)
 def _model(route_name: str) -> str | None:
     """Routes of pools are named pool/<version>/<model>."""
     kind, _, rest = route_name.partition("/")
@@ -143,13 +152,13 @@ def _cell_id(common: accesslog_pb2.AccessLogCommon, cell_of: _CellOf) -> str | N
     if not common.HasField("upstream_remote_address"):
         return None
     socket = common.upstream_remote_address.socket_address
-    host = f"[{socket.address}]" if ":" in socket.address else socket.address
-    return cell_of(f"{host}:{socket.port_value}")
+    host = socket.address
+    return cell_of(f"[{host}]:{socket.port_value}" if ":" in host else f"{host}:{socket.port_value}")
 
 
 def _text(value: str | None) -> str:
     """Envoy writes "-" for nothing."""
-    return "" if value in (None, "-") else str(value)
+    return value if value and value != "-" else ""
 
 
 def _micros(value: str | None) -> float | None:
@@ -162,8 +171,7 @@ def _seconds(value: str | None) -> float | None:
     return float(value) if value and value.isascii() and value.isdecimal() and len(value) < 10 else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Usage:
+class _Usage(NamedTuple):
     """What the metadata of one response says."""
 
     prompt: int | None = None
@@ -172,18 +180,24 @@ class _Usage:
     error_code: int | None = None
 
 
+_NO_USAGE = _Usage()
+
+
 def _usage(common: accesslog_pb2.AccessLogCommon) -> _Usage:
     """Counts of a whole JSON answer come as one text ("11,5,"), those of a stream, and its errors, as fields."""
-    if NAMESPACE not in common.metadata.filter_metadata:
-        return _Usage()
-    fields = common.metadata.filter_metadata[NAMESPACE].fields
+    metadata = common.metadata.filter_metadata
+    if NAMESPACE not in metadata:
+        return _NO_USAGE
+    fields = metadata[NAMESPACE].fields
     if "answer" in fields:
         prompt, completion, cached = [int(n) if n else None for n in fields["answer"].string_value.split(",")]
         return _Usage(prompt, completion, cached)
-    counts = [_number(fields, name) for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "error_code")]
-    prompt, completion, cached, error = counts
+    error = _number(fields, "error_code")
     return _Usage(
-        prompt, completion, cached, _UNNAMED_ERROR_CODE if error is None and "error_text" in fields else error
+        prompt=_number(fields, "prompt_tokens"),
+        completion=_number(fields, "completion_tokens"),
+        cached=_number(fields, "cached_tokens"),
+        error_code=_UNNAMED_ERROR_CODE if error is None and "error_text" in fields else error,
     )
 
 
