@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tradewind.core.outcomes import Kind, kind_of
 from tradewind.model.outcome import Outcome
@@ -16,15 +17,18 @@ NO_CELL = "none"
 TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 120.0)
 E2E_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 600.0)
 
+_LIFE = (Kind.SERVED, Kind.REFUSAL, Kind.BACKPRESSURE)
+_FAILURE = (Kind.FAILURE, Kind.UNREACHED)
+
 
 def proves_life(outcome: Outcome) -> bool:
     """True when an engine answered: a refusal or a "too busy" is an answer too."""
-    return kind_of(outcome) in (Kind.SERVED, Kind.REFUSAL, Kind.BACKPRESSURE)
+    return kind_of(outcome) in _LIFE
 
 
 def proves_failure(outcome: Outcome) -> bool:
     """True when an engine or the path to it failed this request."""
-    return kind_of(outcome) in (Kind.FAILURE, Kind.UNREACHED)
+    return kind_of(outcome) in _FAILURE
 
 
 class Spread:
@@ -72,8 +76,7 @@ class CellTally:
     requests: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Recent:
+class _Recent(NamedTuple):
     at_s: float
     cell_id: str
     status: int
@@ -116,12 +119,16 @@ class OutcomeBook:
     def add(self, outcome: Outcome, *, known_models: frozenset[str], now_s: float) -> None:
         """Count one outcome of a client's request. `known_models` bounds the model label."""
         if outcome.cell_id is not None:
-            tally = self.cells.setdefault(outcome.cell_id, CellTally())
+            tally = self.cells.get(outcome.cell_id)
+            if tally is None:
+                tally = self.cells[outcome.cell_id] = CellTally()
+            kind = kind_of(outcome)
             tally.requests += 1
-            tally.succeeded += proves_life(outcome)
-            tally.failed += proves_failure(outcome)
-        self._recent.append(_Recent(now_s, outcome.cell_id or NO_CELL, outcome.status, outcome.ttft_s))
-        _series(self.cell_series, outcome.cell_id or NO_CELL).add(outcome)
+            tally.succeeded += kind in _LIFE
+            tally.failed += kind in _FAILURE
+        cell_id = outcome.cell_id or NO_CELL
+        self._recent.append(_Recent(now_s, cell_id, outcome.status, outcome.ttft_s))
+        _series(self.cell_series, cell_id).add(outcome)
         _series(self.model_series, outcome.model if outcome.model in known_models else OTHER).add(outcome)
 
     def keep_only(self, cell_ids: frozenset[str]) -> None:

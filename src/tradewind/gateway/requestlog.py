@@ -16,7 +16,7 @@ MAX_WAITING_LINES = 20_000  # between two flushes; beyond it the oldest are drop
 MAX_TEXT = 200  # characters of any string that a client or an engine chose
 
 
-class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One request as it is logged; times in seconds."""
 
     at_unix_s: float  # when it ended
