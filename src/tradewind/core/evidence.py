@@ -3,13 +3,14 @@
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tradewind.core.settings import VerdictSettings
 
 
 def size_bin(request_bytes: int) -> int:
-    """Half-octave bin of a request size."""
-    return math.floor(2.0 * math.log2(max(1, request_bytes)))
+    """Half-octave bin of a request size: floor(2 log2 n) = floor(log2 n^2), exactly and without a logarithm."""
+    return (request_bytes * request_bytes).bit_length() - 1 if request_bytes > 1 else 0
 
 
 def concentration(errors: int, own: int, cells: int) -> float:
@@ -33,9 +34,8 @@ def likelihood(errors: int, requests: int, rate: float, expected: float) -> floa
     return errors * math.log(rate / expected) + good * math.log((1.0 - rate) / (1.0 - expected))
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One request that counts."""
+class Record(NamedTuple):
+    """One request that counts. A tuple, since two are made per request."""
 
     at_s: float
     cell_id: str
@@ -84,14 +84,18 @@ class Evidence:
         record = Record(now_s, cell_id, size_bin(request_bytes) if self.by_size else 0, error)
         self.records.append(record)
         self._count(record, 1)
-        self.rates.setdefault(cell_id, _Rate()).add(error=error, now_s=now_s, span_s=self.settings.fleet_rate_s)
+        rate = self.rates.get(cell_id)
+        if rate is None:
+            rate = self.rates[cell_id] = _Rate()
+        rate.add(error=error, now_s=now_s, span_s=self.settings.fleet_rate_s)
         self.expire(now_s)
 
     def expire(self, now_s: float) -> None:
         """Forgets what is older than the window."""
+        records, most = self.records, self.settings.max_records
         floor_s = now_s - self.settings.window_s
-        while self.records and (self.records[0].at_s < floor_s or len(self.records) > self.settings.max_records):
-            self._count(self.records.popleft(), -1)
+        while records and (records[0].at_s < floor_s or len(records) > most):
+            self._count(records.popleft(), -1)
 
     def clear(self, cell_id: str) -> None:
         """Forgets everything of one cell."""
@@ -105,11 +109,9 @@ class Evidence:
         return sum(self.errors.get(cell_id, {}).values())
 
     def _count(self, record: Record, step: int) -> None:
-        for table in (self.requests, self.errors) if record.error else (self.requests,):
-            bins = table.setdefault(record.cell_id, {})
-            bins[record.bin] = bins.get(record.bin, 0) + step
-            if not bins[record.bin]:
-                del bins[record.bin]
+        _step(self.requests, record.cell_id, record.bin, step)
+        if record.error:
+            _step(self.errors, record.cell_id, record.bin, step)
 
     def case(self, cell_id: str, *, cells: int, held: frozenset[str]) -> Case | None:
         """The case against `cell_id` among `cells` cells; those `held` already are nobody's peers. None: no errors."""
@@ -152,6 +154,17 @@ class Evidence:
                 begun = begun or record.cell_id == cell_id
                 count += begun
         return count
+
+
+def _step(table: dict[str, dict[int, int]], cell_id: str, size: int, step: int) -> None:
+    bins = table.get(cell_id)
+    if bins is None:
+        bins = table[cell_id] = {}
+    count = bins.get(size, 0) + step
+    if count:
+        bins[size] = count
+    else:
+        del bins[size]
 
 
 def _from(bins: dict[int, int], smallest: int) -> int:

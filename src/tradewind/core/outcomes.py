@@ -15,6 +15,8 @@ class Kind(Enum):
     BACKPRESSURE = "backpressure"
     IGNORED = "ignored"  # the client's or our own doing
 
+    __hash__ = object.__hash__  # members are singletons; Enum's own hash is a call into Python, per request
+
 
 _REFUSALS = frozenset({400, 404, 413, 422})
 _FAILURES = frozenset({500, 502, 504})
@@ -27,13 +29,16 @@ def kind_of(outcome: Outcome) -> Kind:
     """Classifies by response flags first, since a status that Envoy made up is not the engine's."""
     if outcome.synthetic or outcome.cell_id is None:
         return Kind.IGNORED
-    flags = set(outcome.flags.split(",")) if outcome.flags else set()
-    if outcome.client_cancelled or flags & _OURS_FLAGS:
+    if outcome.client_cancelled:
         return Kind.IGNORED
-    if flags & _UNREACHED_FLAGS:
-        return Kind.UNREACHED
-    if flags & _CELL_SLOW_FLAGS:
-        return Kind.FAILURE
+    if outcome.flags:
+        flags = set(outcome.flags.split(","))
+        if flags & _OURS_FLAGS:
+            return Kind.IGNORED
+        if flags & _UNREACHED_FLAGS:
+            return Kind.UNREACHED
+        if flags & _CELL_SLOW_FLAGS:
+            return Kind.FAILURE
     if outcome.stream_error_code is not None:
         return Kind.REFUSAL if outcome.stream_error_code in _REFUSALS else Kind.FAILURE
     return _kind_of_status(outcome)

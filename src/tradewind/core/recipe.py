@@ -52,11 +52,8 @@ class WeightScorer:
 
     def observe_outcome(self, outcome: Outcome, now_s: float) -> bool:
         """Evidence for verdicts, back-pressure, ramps, blindness and reachability."""
-        retried = zip_longest(outcome.attempted_cells[:-1], outcome.attempt_failures, fillvalue="")
-        for cell_id, reason in retried:
-            attempted = self._fleet.tracks.get(cell_id)
-            if attempted is not None and cell_id != outcome.cell_id:
-                self._note_attempt(attempted, kind_of_attempt(reason), outcome, now_s)
+        if outcome.attempt_failures or len(outcome.attempted_cells) > 1:
+            self._note_attempts(outcome, now_s)
         track = self._fleet.tracks.get(outcome.cell_id or "")
         kind = kind_of(outcome)
         if track is None or kind is Kind.IGNORED:
@@ -87,6 +84,12 @@ class WeightScorer:
         changed = self._judges.on_probe(cell_id, order, status, now_s)
         self._urgent |= changed
         return changed or self._judges.wants_probe
+
+    def _note_attempts(self, outcome: Outcome, now_s: float) -> None:
+        for cell_id, reason in zip_longest(outcome.attempted_cells[:-1], outcome.attempt_failures, fillvalue=""):
+            track = self._fleet.tracks.get(cell_id)
+            if track is not None and cell_id != outcome.cell_id:
+                self._note_attempt(track, kind_of_attempt(reason), outcome, now_s)
 
     def _note_attempt(self, track: CellTrack, kind: Kind, outcome: Outcome, now_s: float) -> None:
         """A failed attempt of a request that went on to another cell."""
