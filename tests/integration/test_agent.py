@@ -236,7 +236,9 @@ def test_fc_33_a_broken_page_takes_only_its_own_cells_telemetry(reply: Reply) ->
             assert broken.telemetry.engine is None
             assert broken.telemetry.unknown[0].signal == "engine"
             seen = len(control.beats)
-            other = control.wait_for(lambda beat: beat.cell.cell_id == "east-0", after=seen).heartbeat
+            other = control.wait_for(
+                lambda beat: beat.cell.cell_id == "east-0" and beat.telemetry.engine is not None, after=seen
+            ).heartbeat
             assert other.telemetry.engine is not None
             assert other.telemetry.engine.queue_requests == 2.0
             assert other.telemetry.flags == ()
