@@ -16,7 +16,7 @@ class ControlConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True
     site: str = ""
     listen: str = "127.0.0.1:0"  # gRPC for agents and gateways
     admin: str = "127.0.0.1:0"  # HTTP: admin API, metrics
-    heartbeat_ttl_s: float = 0.75
+    heartbeat_ttl_s: float = 0.75  # a cell not heard for longer is silent: blind, or faulted if gateways fail too
 
 
 class LimitsConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):

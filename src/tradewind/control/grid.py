@@ -66,6 +66,7 @@ class Grid:
         control_id: str,
         incarnation: str,
         expected: frozenset[str],
+        ttl_s: float,
         events: EventRing,
         clock: Callable[[], float],
         unix_clock: Callable[[], float],
@@ -79,7 +80,7 @@ class Grid:
         self.feeds: list[Feed] = []
         self.publishing = False
         self.counters = dict.fromkeys(COUNTERS, 0)
-        self._registry = Registry(expected=expected)
+        self._registry = Registry(expected=expected, ttl_s=ttl_s)
         self._awaited: set[str] = set()  # known from the saved state and not heard yet
         self._clock = clock
         self._unix_clock = unix_clock

@@ -75,6 +75,7 @@ async def serve(
         control_id=control_id,
         incarnation=incarnation,
         expected=frozenset(cell.id for cell in config.cells),
+        ttl_s=control.heartbeat_ttl_s,
         events=EventRing(time.time),
         clock=clock,
         unix_clock=time.time,

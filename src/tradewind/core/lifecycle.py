@@ -83,6 +83,7 @@ class Life:
     """Everything control knows of one cell. Times are control's own monotonic clock."""
 
     cell: Cell
+    ttl_s: float = HEARTBEAT_TTL_S  # without a heartbeat for longer, the cell is silent
     state: CellState = CellState.LOADING
     reason: str = "registered"
     incarnation: str = ""
@@ -123,7 +124,7 @@ def is_failing(life: Life, now_s: float) -> bool:
 
 def is_silent(life: Life, now_s: float) -> bool:
     """No heartbeat within the TTL."""
-    return life.heard_s is None or now_s - life.heard_s > HEARTBEAT_TTL_S
+    return life.heard_s is None or now_s - life.heard_s > life.ttl_s
 
 
 def in_flight(life: Life, now_s: float) -> int:
@@ -144,7 +145,7 @@ def _on_beat(life: Life, beat: Heartbeat, now_s: float) -> tuple[Life, tuple[Eve
     if old_sequence is not None:
         if beat.sequence <= old_sequence or (silent_s is not None and silent_s <= TAKEOVER_S):
             return life, (_event(life, now_s, "heartbeat.late", f"incarnation {beat.incarnation} was replaced"),)
-    elif silent_s is not None and silent_s <= HEARTBEAT_TTL_S:
+    elif silent_s is not None and silent_s <= life.ttl_s:
         return _refuse_rival(life, beat, now_s)
     old = tuple(entry for entry in life.old if entry[0] != beat.incarnation)
     if life.incarnation:

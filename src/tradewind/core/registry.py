@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tradewind.core.lifecycle import (
+    HEARTBEAT_TTL_S,
     Beat,
     Drain,
     Life,
@@ -42,7 +43,8 @@ class Changes:
 class Registry:
     """Cells by id. Every method that moves a cell returns the events of it, for logs and people."""
 
-    def __init__(self, *, expected: Iterable[str] = ()) -> None:
+    def __init__(self, *, expected: Iterable[str] = (), ttl_s: float = HEARTBEAT_TTL_S) -> None:
+        self._ttl_s = ttl_s
         self._expected = frozenset(expected)
         self._lives: dict[str, Life] = {}
         self._revisions: dict[str, int] = {}
@@ -66,7 +68,7 @@ class Registry:
         if life is None:
             if len(self._lives) >= MAX_CELLS:
                 return (Event(at_s=now_s, name="heartbeat.too-many", cell_id=cell_id, detail=f"{MAX_CELLS} cells"),)
-            life = Life(cell=heartbeat.cell, drained=cell_id in self._drains)
+            life = Life(cell=heartbeat.cell, ttl_s=self._ttl_s, drained=cell_id in self._drains)
         if self._first_heard_s is None:
             self._first_heard_s = now_s
         events = self._step(life, Beat(heartbeat=heartbeat), now_s)
@@ -140,6 +142,7 @@ class Registry:
             serving = CellState.READY if view.state is CellState.DRAINING else view.state
             life = Life(
                 cell=view.cell,
+                ttl_s=self._ttl_s,
                 state=view.state,
                 reason="restored from the saved view",
                 incarnation=view.incarnation,

@@ -34,6 +34,7 @@ class Bench:
             control_id="control",
             incarnation=incarnation,
             expected=expected,
+            ttl_s=0.75,
             events=EventRing(lambda: 1_700_000_000.0),
             clock=lambda: self.now_s,
             unix_clock=lambda: 1_700_000_000.0,

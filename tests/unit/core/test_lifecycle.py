@@ -44,6 +44,12 @@ def play(*events: tuple[float, LifeEvent]) -> tuple[Life, list[str]]:
 B, T = Beat(heartbeat=beat()), Tick()
 
 
+def test_the_heartbeat_ttl_is_the_operators_to_set() -> None:
+    life, _ = step(Life(cell=beat().cell, ttl_s=2.0), B, 0.0)
+    assert not step(life, T, 1.9)[0].silent
+    assert step(life, T, 2.1)[0].silent
+
+
 @pytest.mark.parametrize(
     ("evidence", "state"),
     [
