@@ -19,7 +19,7 @@ class Request:
     session: str = ""  # the session header, where it is switched on
     modalities: tuple[str, ...] = ()  # beyond text, sorted: "audio", "image", "video"
     allowed_sites: tuple[str, ...] | None = None  # residency; None = everywhere
-    allowed_addresses: tuple[str, ...] | None = None  # an endpoint picker's subset hint, "ip:port"; None = the whole pool
+    allowed_addresses: tuple[str, ...] | None = None  # a subset hint, "ip:port" each; None = the whole pool
     body_bytes: int = 0
     stream: bool = False
     exact_tokens: bool = False
