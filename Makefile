@@ -55,7 +55,7 @@ docs: $(READY) ## write docs/reference again from the code
 	TRADEWIND_REWRITE=1 $(BIN)/pytest tests/unit/cli/test_reference.py tests/integration/test_reference.py
 
 proto: $(READY) ## regenerate src/tradewind/wire/pb from proto/
-	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/tradewind/wire/pb --pyi_out=src/tradewind/wire/pb proto/tradewind.proto
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/tradewind/wire/pb --pyi_out=src/tradewind/wire/pb proto/tradewind.proto proto/accesslog.proto
 
 lock: $(READY) ## pin requirements.in and requirements-dev.in again, with hashes
 	$(BIN)/pip-compile -q --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header -o requirements.txt requirements.in

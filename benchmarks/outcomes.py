@@ -3,22 +3,20 @@
 import random
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-
-from envoy.data.accesslog.v3 import accesslog_pb2
-from envoy.service.accesslog.v3 import als_pb2
 
 from benchmarks.grids import cell_views
 from benchmarks.usage import p50
+from tests.support import loglines
 from tradewind.config.schema import GatewayConfig, GridConfig
 from tradewind.gateway.accesslog import AccessLogServer
 from tradewind.gateway.worker import Worker
 from tradewind.lab.checks import Check, reported
 from tradewind.model.routing import ProbeOrder
 from tradewind.model.view import CellView, ViewDelta, ViewVersion
+from tradewind.wire.pb import accesslog_pb2 as pb
 from tradewind.xds.snapshot import Snapshot
-from tradewind.xds.usage import NAMESPACE
 
 CELLS = 9
 ENTRIES_PER_MESSAGE = 25  # 500 requests per second at a flush of 50 ms
@@ -69,8 +67,7 @@ class Rig:
     def take(self, payload: bytes) -> None:
         """One message of Envoy's, and the request log's flush when it is due."""
         self.now_s += ENTRIES_PER_MESSAGE / 500
-        for entry in als_pb2.StreamAccessLogsMessage.FromString(payload).http_logs.log_entry:
-            self.server.take(entry)
+        self.server.take_message(pb.Message.FromString(payload))
         self._waiting += ENTRIES_PER_MESSAGE
         if self._waiting >= FLUSH_EVERY:
             self._waiting = 0
@@ -97,52 +94,35 @@ class NoEffects:
 def message(views: tuple[CellView, ...], seed: int) -> bytes:
     """One message as Envoy sends it: whole answers, streams, now and then a retried attempt or a refusal."""
     rng = random.Random(seed)
-    made = als_pb2.StreamAccessLogsMessage()
-    for _ in range(ENTRIES_PER_MESSAGE):
-        made.http_logs.log_entry.extend(entries(views, rng))
-    return bytes(made.SerializeToString())
+    return loglines.message(line for _ in range(ENTRIES_PER_MESSAGE) for line in lines(views, rng))
 
 
-def entries(views: tuple[CellView, ...], rng: random.Random) -> Iterator[accesslog_pb2.HTTPAccessLogEntry]:
+def lines(views: tuple[CellView, ...], rng: random.Random) -> Iterator[bytes]:
+    """The lines of one request."""
     request_id = f"{rng.getrandbits(128):032x}"
     first, second = rng.sample(views, 2)
     retried, refused = rng.random() < 0.01, rng.random() < 0.005
     if retried:
-        failed = entry(request_id, first, rng, status=503)
-        failed.common_properties.access_log_type = accesslog_pb2.AccessLogType.UpstreamEnd
-        yield failed
-    made = entry(request_id, second, rng, status=429 if refused else 200)
-    made.common_properties.upstream_request_attempt_count = 2 if retried else 1
-    made.common_properties.custom_tags["ttft_us"] = str(rng.randrange(20_000, 400_000))
-    made.common_properties.metadata.filter_metadata[NAMESPACE].update(usage(rng))
-    yield made
+        yield loglines.failed_attempt(request_id, first.cell.address, status=503)
+    ttft_us = rng.randrange(20_000, 400_000)
+    yield loglines.line(
+        request_id,
+        host=second.cell.address,
+        status=429 if refused else 200,
+        attempts=2 if retried else 1,
+        route=f"pool/0123abcd/{second.cell.capabilities.models[0]}",
+        request_bytes=rng.randrange(200, 20_000),
+        response_bytes=rng.randrange(300, 60_000),
+        attempt_us=rng.randrange(100, 2_000),
+        ttft_us=ttft_us,
+        end_us=ttft_us + rng.randrange(100_000, 2_000_000),
+        **usage(rng),
+    )
 
 
-def usage(rng: random.Random) -> Mapping[str, str | int]:
+def usage(rng: random.Random) -> dict[str, str]:
     """Half of the answers are streams."""
     prompt, completion = rng.randrange(100, 4000), rng.randrange(1, 500)
     if rng.random() < 0.5:
         return {"answer": f"{prompt},{completion},"}
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "cached_tokens": prompt // 2}
-
-
-def entry(request_id: str, view: CellView, rng: random.Random, *, status: int) -> accesslog_pb2.HTTPAccessLogEntry:
-    """The fields that Envoy fills for one request."""
-    made = accesslog_pb2.HTTPAccessLogEntry(protocol_version=accesslog_pb2.HTTPAccessLogEntry.HTTP11)
-    request, response, common = made.request, made.response, made.common_properties
-    request.request_id, request.scheme, request.authority = request_id, "http", "localhost:8080"
-    request.path, request.original_path = "/v1/chat/completions", "/v1/chat/completions"
-    request.request_headers_bytes, request.request_body_bytes = 412, rng.randrange(200, 20_000)
-    response.response_code.value, response.response_code_details = status, "via_upstream"
-    response.response_headers_bytes, response.response_body_bytes = 160, rng.randrange(300, 60_000)
-    host, _, port = view.cell.address.rpartition(":")
-    for address in (common.upstream_remote_address, common.downstream_remote_address, common.upstream_local_address):
-        address.socket_address.address, address.socket_address.port_value = host, int(port)
-    common.access_log_type = accesslog_pb2.AccessLogType.DownstreamEnd
-    common.route_name = f"pool/0123abcd/{view.cell.capabilities.models[0]}"
-    common.upstream_cluster, common.stream_id = "pool/0123abcd", request_id
-    common.start_time.GetCurrentTime()
-    for offset in (common.time_to_last_rx_byte, common.time_to_first_upstream_tx_byte, common.duration):
-        offset.FromMicroseconds(rng.randrange(100, 2_000_000))
-    common.custom_tags.update({"flags": "-", "ttft_us": "-"})
-    return made
+    return {"prompt_tokens": f"{prompt}", "completion_tokens": f"{completion}", "cached_tokens": f"{prompt // 2}"}

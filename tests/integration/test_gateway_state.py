@@ -7,12 +7,12 @@ from pathlib import Path
 
 import grpc
 import msgspec
-from envoy.data.accesslog.v3 import accesslog_pb2
 from envoy.service.accesslog.v3 import als_pb2
 
 from tests.fakes.engine import FakeEngine
 from tests.fakes.views import ViewControl, ready_cell
 from tests.support.gateway import gateway_rig
+from tests.support.loglines import line, message
 from tradewind.gateway.files import socket_path
 from tradewind.model.cell import CellState
 
@@ -183,23 +183,14 @@ def test_fc_65_a_flood_of_outcomes_and_a_hundred_cells_do_not_starve_the_loop(tm
 
 def send_entries(socket: str, count: int, port: int) -> None:
     """Access log entries as Envoy sends them, a hundred a message."""
-    entry = accesslog_pb2.HTTPAccessLogEntry()
-    common = entry.common_properties
-    common.upstream_remote_address.socket_address.address = "127.0.1.7"
-    common.upstream_remote_address.socket_address.port_value = port
-    common.upstream_cluster = "pool/m"
-    common.duration.FromMilliseconds(900)
-    entry.request.request_id = "r" * 36
-    entry.response.response_code.value = 200
-    message = als_pb2.StreamAccessLogsMessage()
-    message.http_logs.log_entry.extend([entry] * 100)
+    data = message([line("r" * 36, host=f"127.0.1.7:{port}", duration_ms=900)] * 100)
     with grpc.insecure_channel(f"unix:{socket}") as channel:
         call = channel.stream_unary(
             "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs",
-            request_serializer=als_pb2.StreamAccessLogsMessage.SerializeToString,
+            request_serializer=bytes,
             response_deserializer=als_pb2.StreamAccessLogsResponse.FromString,
         )
-        call(iter([message] * (count // 100)), timeout=120)
+        call(iter([data] * (count // 100)), timeout=120)
 
 
 def test_an_admin_address_in_use_is_said_and_ends_the_process(tmp_path: Path) -> None:

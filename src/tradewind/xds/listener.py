@@ -16,6 +16,7 @@ from envoy.type.matcher.v3 import string_pb2
 from envoy.type.tracing.v3 import custom_tag_pb2
 from google.protobuf import wrappers_pb2
 
+from tradewind.xds import logline
 from tradewind.xds.cluster import ads_source, duration, pack
 from tradewind.xds.endpoints import split_address
 from tradewind.xds.local_replies import local_replies, status_filter
@@ -24,11 +25,6 @@ from tradewind.xds.settings import GATEWAY_CLUSTER, LISTENER_NAME, ROUTES_NAME, 
 from tradewind.xds.usage import usage_filters
 
 ACCESS_LOG_NAME = "tradewind"
-# Tag -> Envoy's command operator. Engines flush headers early: the first token is the first byte of the body.
-ACCESS_LOG_TAGS = {
-    "ttft_us": "%COMMON_DURATION(DS_RX_BEG:US_RX_BODY_BEG:us)%",
-    "flags": "%RESPONSE_FLAGS%",
-}
 _ACCESS_LOG_BUFFER_BYTES = 16_384
 
 
@@ -112,14 +108,13 @@ def _access_log(settings: XdsSettings, *, only: accesslog_pb2.AccessLogFilter | 
     service = grpc_service_pb2.GrpcService(
         envoy_grpc=grpc_service_pb2.GrpcService.EnvoyGrpc(cluster_name=GATEWAY_CLUSTER)
     )
-    tags = [custom_tag_pb2.CustomTag(tag=tag, value=value) for tag, value in ACCESS_LOG_TAGS.items()]
     common = als_pb2.CommonGrpcAccessLogConfig(
         log_name=ACCESS_LOG_NAME,
         transport_api_version=config_source_pb2.V3,
         buffer_size_bytes=wrappers_pb2.UInt32Value(value=_ACCESS_LOG_BUFFER_BYTES),
         buffer_flush_interval=duration(settings.access_log_flush_s),
         grpc_service=service,
-        custom_tags=tags,
+        custom_tags=[custom_tag_pb2.CustomTag(tag=logline.TAG, value=logline.LINE)],
     )
-    config = als_pb2.HttpGrpcAccessLogConfig(common_config=common, additional_response_headers_to_log=["retry-after"])
+    config = als_pb2.HttpGrpcAccessLogConfig(common_config=common)
     return accesslog_pb2.AccessLog(name="envoy.access_loggers.http_grpc", filter=only, typed_config=pack(config))

@@ -1,53 +1,27 @@
-"""Access-log entries to outcomes: attempts joined with their request, usage in both forms, nonsense counted."""
-
-from typing import TypeAlias
+"""Access-log lines to outcomes: attempts joined with their request, usage in both forms, nonsense counted."""
 
 import pytest
-from envoy.data.accesslog.v3 import accesslog_pb2
 
+from tests.support.loglines import failed_attempt, line, message
 from tradewind.gateway.accesslog import MAX_REQUESTS_KEPT, AccessLogServer
 from tradewind.model.outcome import Outcome
+from tradewind.wire.pb import accesslog_pb2 as pb
 
-CELLS = {"10.0.0.1:80": "a", "10.0.0.2:80": "b", "[2001:db8::1]:80": "six"}
-Entry: TypeAlias = accesslog_pb2.HTTPAccessLogEntry
-
-
-def entry(request_id: str, address: str = "10.0.0.1", *, status: int = 200, attempts: int = 1, **tags: str) -> Entry:
-    made = Entry()
-    made.request.request_id = request_id
-    made.response.response_code.value = status
-    common = made.common_properties
-    common.access_log_type = accesslog_pb2.AccessLogType.DownstreamEnd
-    common.upstream_request_attempt_count = attempts
-    common.route_name = "pool/0123abcd/org/model"
-    if address:
-        common.upstream_remote_address.socket_address.address = address
-        common.upstream_remote_address.socket_address.port_value = 80
-    common.custom_tags.update(tags)
-    return made
+A, B, SIX = "10.0.0.1:80", "10.0.0.2:80", "[2001:db8::1]:80"
+CELLS = {A: "a", B: "b", SIX: "six"}
 
 
-def failed(request_id: str, address: str, *, status: int = 0, flags: str = "-") -> Entry:
-    made = entry(request_id, address, status=status, flags=flags)
-    made.common_properties.access_log_type = accesslog_pb2.AccessLogType.UpstreamEnd
-    return made
-
-
-def outcomes(*entries: Entry) -> list[Outcome]:
+def outcomes(*lines: bytes) -> list[Outcome]:
     taken: list[Outcome] = []
     server = AccessLogServer(CELLS.get, taken.append)
-    for one in entries:
+    for one in lines:
         server.take(one)
     assert server.unparseable == 0
     return taken
 
 
 def test_a_plain_request() -> None:
-    made = entry("r", flags="-", ttft_us="1500")
-    made.common_properties.duration.nanos = 2_500_000
-    made.request.request_body_bytes = 30
-    made.response.response_body_bytes = 237
-    made.response.response_headers["retry-after"] = "3"
+    made = line(ttft_us=1500, end_us=2500, duration_ms=2, request_bytes=30, response_bytes=237, retry_after=3)
     assert outcomes(made) == [
         Outcome(
             request_id="r",
@@ -67,10 +41,10 @@ def test_a_plain_request() -> None:
 
 def test_failed_attempts_are_joined_in_order() -> None:
     (outcome,) = outcomes(
-        failed("r", "10.0.0.2", flags="UF"),
-        failed("other", "10.0.0.1", flags="UC"),
-        failed("r", "2001:db8::1", status=503),
-        entry("r", attempts=3),
+        failed_attempt("r", B, flags="UF"),
+        failed_attempt("other", A, flags="UC"),
+        failed_attempt("r", SIX, status=503),
+        line("r", attempts=3),
     )
     assert outcome.attempted_cells == ("b", "six", "a")
     assert outcome.attempt_failures == ("UF", "503")
@@ -78,23 +52,21 @@ def test_failed_attempts_are_joined_in_order() -> None:
 
 def test_the_last_attempt_counts_once_when_it_failed_too() -> None:
     (outcome,) = outcomes(
-        failed("r", "10.0.0.2", status=503), failed("r", "10.0.0.1", status=503), entry("r", status=503, attempts=2)
+        failed_attempt("r", B, status=503), failed_attempt("r", A, status=503), line("r", status=503, attempts=2)
     )
     assert outcome.attempted_cells == ("b", "a")
     assert outcome.attempt_failures == ("503",)
 
 
 def test_a_request_id_used_twice_does_not_mix_attempts() -> None:
-    first, second = outcomes(
-        failed("r", "10.0.0.2", flags="UF"), entry("r", attempts=2), entry("r", "10.0.0.2", attempts=1)
-    )
+    first, second = outcomes(failed_attempt("r", B, flags="UF"), line("r", attempts=2), line("r", host=B, attempts=1))
     assert (first.attempted_cells, second.attempted_cells) == (("b", "a"), ("b",))
 
 
 def test_attempts_of_requests_that_never_end_are_bounded() -> None:
     server = AccessLogServer(CELLS.get, lambda outcome: None)
     for i in range(MAX_REQUESTS_KEPT + 5):
-        server.take(failed(f"r{i}", "10.0.0.1", flags="UF"))
+        server.take(failed_attempt(f"r{i}", A, flags="UF"))
     assert server.forgotten == 5
 
 
@@ -102,53 +74,79 @@ def test_attempts_of_requests_that_never_end_are_bounded() -> None:
     ("text", "expected"), [("11,5,4", (11, 5, 4)), ("11,,", (11, None, None)), (",,", (None, None, None))]
 )
 def test_usage_of_a_whole_answer(text: str, expected: tuple[int | None, ...]) -> None:
-    made = entry("r")
-    made.common_properties.metadata.filter_metadata["tradewind.usage"].update({"answer": text})
-    (outcome,) = outcomes(made)
+    (outcome,) = outcomes(line(answer=text))
     assert (outcome.prompt_tokens, outcome.completion_tokens, outcome.cached_tokens) == expected
 
 
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 0}, None),
-        ({"prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 0, "error_code": 400}, 400),
-        ({"prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 0, "error_text": "x"}, 500),
+        ({}, None),
+        ({"error_code": "400"}, 400),
+        ({"error_code": "429.5"}, 429),
+        ({"error_text": "x"}, 500),
+        ({"error_code": "400", "error_text": "\n"}, 400),
     ],
 )
-def test_usage_and_errors_of_a_stream(fields: dict[str, object], error: int | None) -> None:
-    made = entry("r")
-    made.common_properties.metadata.filter_metadata["tradewind.usage"].update(fields)
-    (outcome,) = outcomes(made)
+def test_usage_and_errors_of_a_stream(fields: dict[str, str], error: int | None) -> None:
+    (outcome,) = outcomes(line(prompt_tokens=7, completion_tokens="3.0", cached_tokens=0, **fields))
     assert (outcome.prompt_tokens, outcome.completion_tokens, outcome.cached_tokens) == (7, 3, 0)
     assert outcome.stream_error_code == error
 
 
 def test_nobody_reached() -> None:
-    made = entry("r", "", status=503, flags="UH")
-    (outcome,) = outcomes(made)
+    (outcome,) = outcomes(line(host="", status=503, flags="UH", attempts=0))
     assert (outcome.cell_id, outcome.attempted_cells, outcome.flags) == (None, (), "UH")
 
 
 def test_client_cancelled_and_unknown_cell() -> None:
-    (outcome,) = outcomes(entry("r", "10.9.9.9", status=0, flags="DC", ttft_us="-"))
+    (outcome,) = outcomes(line(host="10.9.9.9:80", status=0, flags="DC", duration_ms=302))
     assert (outcome.client_cancelled, outcome.cell_id, outcome.ttft_s) == (True, None, None)
+    assert outcome.duration_s == 0.302
 
 
 @pytest.mark.parametrize("retry_after", ["Wed, 21 Oct 2026 07:28:00 GMT", "-1", "1e9", "9999999999", "", "１", "nan"])
 def test_odd_retry_after_is_unknown(retry_after: str) -> None:
-    made = entry("r", status=503)
-    made.response.response_headers["retry-after"] = retry_after
-    (outcome,) = outcomes(made)
+    (outcome,) = outcomes(line(status=503, retry_after=retry_after))
     assert outcome.retry_after_s is None
 
 
-def test_what_cannot_be_read_is_counted_and_dropped() -> None:
+@pytest.mark.parametrize(
+    "odd",
+    [
+        line(ttft_us="soon"),
+        line(answer="1,2"),
+        line(error_code="1e999"),
+        line(prompt_tokens="nan"),
+        line(status=""),
+        b"",
+        b"UpstreamEnd",
+        line().replace(b"\n", b" "),
+    ],
+)
+def test_what_cannot_be_read_is_counted_and_dropped(odd: bytes) -> None:
     taken: list[Outcome] = []
     server = AccessLogServer(CELLS.get, taken.append)
-    server.take(entry("r", ttft_us="soon"))
-    odd = entry("r")
-    odd.common_properties.metadata.filter_metadata["tradewind.usage"].update({"answer": "1,2"})
     server.take(odd)
-    server.take(Entry())
-    assert (server.entries, server.unparseable, len(taken)) == (3, 2, 1)
+    server.take(line())
+    assert (server.entries, server.unparseable, len(taken)) == (2, 1, 1)
+
+
+def test_text_that_is_not_utf8_costs_no_line() -> None:
+    (outcome,) = outcomes(line("r").replace(b"\nr\n", b"\n\xff\xfe\n"))
+    assert outcome.request_id == "\ufffd\ufffd"
+
+
+def test_messages_as_envoy_sends_them_and_entries_without_our_tag() -> None:
+    taken: list[Outcome] = []
+    server = AccessLogServer(CELLS.get, taken.append)
+    foreign = pb.Message()
+    foreign.http_logs.log_entry.add()
+    for one in (
+        pb.Message.FromString(message([line("r1"), line("r2")])),
+        foreign,
+        pb.Message.FromString(message([line("r3")])),
+    ):
+        server.take_message(one)
+    assert [outcome.request_id for outcome in taken] == ["r1", "r2", "r3"]
+    assert server.unparseable == 1
