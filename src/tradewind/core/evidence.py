@@ -1,11 +1,13 @@
 """Counts of like requests and their errors, per cell and size, and what they prove against one cell (lines 13-14)."""
 
 import math
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TypeAlias
 
 from tradewind.core.settings import VerdictSettings
+
+_Like: TypeAlias = tuple[str, int]  # requests of one cell and one size bin
 
 
 def size_bin(request_bytes: int) -> int:
@@ -34,15 +36,6 @@ def likelihood(errors: int, requests: int, rate: float, expected: float) -> floa
     return errors * math.log(rate / expected) + good * math.log((1.0 - rate) / (1.0 - expected))
 
 
-class Record(NamedTuple):
-    """One request that counts. A tuple, since two are made per request."""
-
-    at_s: float
-    cell_id: str
-    bin: int
-    error: bool
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
     """The evidence against one cell at one moment."""
@@ -61,45 +54,97 @@ class _Rate:
     requests: float = 0.0
     at_s: float = 0.0
 
-    def add(self, *, error: bool, now_s: float, span_s: float) -> None:
+    def add(self, *, errors: int, requests: int, now_s: float, span_s: float) -> None:
         keep = math.exp(-max(0.0, now_s - self.at_s) / span_s)
-        self.errors = self.errors * keep + error
-        self.requests = self.requests * keep + 1.0
+        self.errors = self.errors * keep + errors
+        self.requests = self.requests * keep + requests
         self.at_s = now_s
 
 
 @dataclass(slots=True)
+class _Span:
+    """Consecutive requests that are forgotten together."""
+
+    until_s: float  # a request at or after this opens another span
+    newest_s: float
+    count: int = 0
+    requests: dict[_Like, int] = field(default_factory=dict)
+    errors: list[_Like] = field(default_factory=list)  # in order
+
+
+@dataclass(slots=True)
 class Evidence:
-    """One kind of error in one pool over the last minute, with the fleet's rate over the last hour."""
+    """One kind of error in one pool over the last minute, with the fleet's rate over the last hour.
+
+    Requests are counted by spans of time, since one is counted per request and kind of error.
+    """
 
     settings: VerdictSettings
     by_size: bool  # refusals depend on the size of the request, failures do not
-    records: deque[Record] = field(default_factory=deque)
-    requests: dict[str, dict[int, int]] = field(default_factory=dict)  # cell -> bin -> count
-    errors: dict[str, dict[int, int]] = field(default_factory=dict)
+    spans: deque[_Span] = field(default_factory=deque)  # closed ones, oldest first
+    open: _Span = field(default_factory=lambda: _Span(-math.inf, -math.inf))
+    count: int = 0  # requests in closed spans
+    requests: dict[str, dict[int, int]] = field(default_factory=dict)  # cell -> bin -> count, of closed spans
+    errors: dict[str, dict[int, int]] = field(default_factory=dict)  # of all spans
     rates: dict[str, _Rate] = field(default_factory=dict)
 
     def add(self, cell_id: str, request_bytes: int, *, error: bool, now_s: float) -> None:
-        """Counts one request; beyond `max_records` the oldest is forgotten early."""
-        record = Record(now_s, cell_id, size_bin(request_bytes) if self.by_size else 0, error)
-        self.records.append(record)
-        self._count(record, 1)
-        rate = self.rates.get(cell_id)
-        if rate is None:
-            rate = self.rates[cell_id] = _Rate()
-        rate.add(error=error, now_s=now_s, span_s=self.settings.fleet_rate_s)
-        self.expire(now_s)
+        """Counts one request; beyond `max_records` the oldest are forgotten early."""
+        span = self.open
+        if now_s >= span.until_s or span.count >= self.settings.span_records:
+            self.close()
+            self.expire(now_s)
+            span = self.open = _Span(now_s + self.settings.span_s, now_s)
+        like = (cell_id, size_bin(request_bytes) if self.by_size else 0)
+        span.count += 1
+        span.newest_s = now_s
+        span.requests[like] = span.requests.get(like, 0) + 1
+        if error:
+            span.errors.append(like)
+            _step(self.errors, like, 1)
+            self.expire(now_s)
+
+    def close(self) -> None:
+        """Lets the requests of the open span count."""
+        span = self.open
+        if not span.count:
+            return
+        self.open = _Span(-math.inf, -math.inf)
+        self.spans.append(span)
+        self.count += span.count
+        by_cell: dict[str, int] = {}
+        for like, count in span.requests.items():
+            _step(self.requests, like, count)
+            by_cell[like[0]] = by_cell.get(like[0], 0) + count
+        errors = Counter(cell_id for cell_id, _ in span.errors)
+        for cell_id, count in by_cell.items():
+            rate = self.rates.setdefault(cell_id, _Rate())
+            span_s = self.settings.fleet_rate_s
+            rate.add(errors=errors[cell_id], requests=count, now_s=span.newest_s, span_s=span_s)
 
     def expire(self, now_s: float) -> None:
         """Forgets what is older than the window."""
-        records, most = self.records, self.settings.max_records
         floor_s = now_s - self.settings.window_s
-        while records and (records[0].at_s < floor_s or len(records) > most):
-            self._count(records.popleft(), -1)
+        if self.open.count and self.open.newest_s < floor_s:
+            self.close()
+        most = self.settings.max_records - self.settings.span_records  # the open span has room, too
+        while self.spans and (self.spans[0].newest_s < floor_s or self.count > most):
+            span = self.spans.popleft()
+            self.count -= span.count
+            for like, count in span.requests.items():
+                _step(self.requests, like, -count)
+            for like in span.errors:
+                _step(self.errors, like, -1)
 
     def clear(self, cell_id: str) -> None:
         """Forgets everything of one cell."""
-        self.records = deque(record for record in self.records if record.cell_id != cell_id)
+        self.close()
+        for span in self.spans:
+            span.requests = {like: count for like, count in span.requests.items() if like[0] != cell_id}
+            span.errors = [like for like in span.errors if like[0] != cell_id]
+            self.count -= span.count
+            span.count = sum(span.requests.values())
+            self.count += span.count
         for table in (self.requests, self.errors):
             table.pop(cell_id, None)
         self.rates.pop(cell_id, None)
@@ -108,16 +153,12 @@ class Evidence:
         """Errors of one cell in the window."""
         return sum(self.errors.get(cell_id, {}).values())
 
-    def _count(self, record: Record, step: int) -> None:
-        _step(self.requests, record.cell_id, record.bin, step)
-        if record.error:
-            _step(self.errors, record.cell_id, record.bin, step)
-
     def case(self, cell_id: str, *, cells: int, held: frozenset[str]) -> Case | None:
         """The case against `cell_id` among `cells` cells; those `held` already are nobody's peers. None: no errors."""
         own = self.errors.get(cell_id)
         if not own:
             return None
+        self.close()
         smallest = min(own)
         errors, requests = _from(own, smallest), _from(self.requests.get(cell_id, {}), smallest)
         peer_errors, peer_requests = self._peers(cell_id, smallest, held)
@@ -149,14 +190,16 @@ class Evidence:
 
     def _like_errors_since_first(self, cell_id: str, smallest: int, held: frozenset[str]) -> int:
         count, begun = 0, False
-        for record in self.records:
-            if record.error and record.bin >= smallest and (record.cell_id == cell_id or record.cell_id not in held):
-                begun = begun or record.cell_id == cell_id
-                count += begun
+        for span in self.spans:
+            for cell, size in span.errors:
+                if size >= smallest and (cell == cell_id or cell not in held):
+                    begun = begun or cell == cell_id
+                    count += begun
         return count
 
 
-def _step(table: dict[str, dict[int, int]], cell_id: str, size: int, step: int) -> None:
+def _step(table: dict[str, dict[int, int]], like: _Like, step: int) -> None:
+    cell_id, size = like
     bins = table.get(cell_id)
     if bins is None:
         bins = table[cell_id] = {}

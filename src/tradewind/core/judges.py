@@ -1,5 +1,6 @@
 """All verdict machines of one gateway: one per model name and kind of error."""
 
+from collections.abc import Iterator
 from random import Random
 
 from tradewind.core.outcomes import Kind
@@ -17,7 +18,7 @@ class Judges:
 
     def __init__(self, settings: ScoringSettings) -> None:
         self._settings = settings
-        self._judges: dict[tuple[str, Kind], Judge] = {}
+        self._pairs: dict[str, tuple[Judge, Judge]] = {}  # model -> judges of failures and of refusals
         self._cells: dict[str, tuple[str, ...]] = {}  # model -> READY cells that serve it
         self._ready: list[CellTrack] = []
         self._holds: dict[str, Hold] | None = None
@@ -25,7 +26,7 @@ class Judges:
     @property
     def wants_probe(self) -> bool:
         """An experiment waits for its next probe."""
-        return any(judge.experiment is not None and judge.experiment.asked is None for judge in self._judges.values())
+        return any(judge.experiment is not None and judge.experiment.asked is None for judge in self._all())
 
     def set_cells(self, ready: list[CellTrack]) -> None:
         """The READY cells; sorted by model only when somebody asks."""
@@ -48,52 +49,61 @@ class Judges:
         """Counts one client request; True when a verdict changed."""
         models = track.view.cell.capabilities.models
         model = outcome.model if outcome.model is not None and outcome.model in models else (*models, "")[0]
-        cell_id = track.cell_id
-        broke = kind in (Kind.FAILURE, Kind.UNREACHED)
-        size = outcome.request_bytes
-        changed = self._on(model, Kind.FAILURE, cell_id, size, error=broke, now_s=now_s)
-        if not broke:
-            changed |= self._on(model, Kind.REFUSAL, cell_id, size, error=kind is Kind.REFUSAL, now_s=now_s)
-        return changed
-
-    def _on(self, model: str, kind: Kind, cell_id: str, size: int, *, error: bool, now_s: float) -> bool:
-        judge = self._judges.get((model, kind))
-        if judge is None:
-            if len(self._judges) >= 2 * MAX_MODELS:
-                return False
-            judge = Judge(model, kind, self._settings.verdicts, probes=self._settings.probes)
-            self._judges[model, kind] = judge
-        changed = judge.on_outcome(cell_id, size, error=error, cells=self._cells_of(model), now_s=now_s)
+        pair = self._pairs.get(model) or self._pair(model)
+        if pair is None:
+            return False
+        failure, refusal = pair
+        cell_id, size = track.cell_id, outcome.request_bytes
+        if kind is Kind.SERVED:
+            changed = failure.on_served(cell_id, size, now_s)
+            changed |= refusal.on_served(cell_id, size, now_s)
+        elif kind is Kind.REFUSAL:
+            changed = failure.on_served(cell_id, size, now_s)
+            changed |= refusal.on_outcome(cell_id, size, error=True, cells=self._cells_of(model), now_s=now_s)
+        else:
+            changed = failure.on_outcome(cell_id, size, error=True, cells=self._cells_of(model), now_s=now_s)
         return self._noted(changed)
+
+    def _pair(self, model: str) -> tuple[Judge, Judge] | None:
+        """The judges of failures and of refusals of one model; None for one model too many."""
+        if len(self._pairs) >= MAX_MODELS:
+            return None
+        settings = self._settings
+        failure = Judge(model, Kind.FAILURE, settings.verdicts, probes=settings.probes)
+        refusal = Judge(model, Kind.REFUSAL, settings.verdicts, probes=settings.probes)
+        self._pairs[model] = failure, refusal
+        return failure, refusal
+
+    def _all(self) -> Iterator[Judge]:
+        for pair in self._pairs.values():
+            yield from pair
 
     def on_probe(self, cell_id: str, order: ProbeOrder, status: int, now_s: float) -> bool:
         """The answer to a probe; True when a verdict changed."""
         changed = False
-        for kind in (Kind.REFUSAL, Kind.FAILURE):
-            judge = self._judges.get((order.model, kind))
-            if judge is not None:
-                changed |= judge.on_probe(cell_id, status, now_s=now_s)
+        for judge in self._pairs.get(order.model, ()):
+            changed |= judge.on_probe(cell_id, status, now_s=now_s)
         return self._noted(changed)
 
     def tick(self, now_s: float) -> bool:
         """Moves every case on; True when a verdict changed."""
         changed = False
-        for (model, _), judge in self._judges.items():
-            changed |= judge.tick(self._cells_of(model), now_s)
+        for judge in self._all():
+            changed |= judge.tick(self._cells_of(judge.model), now_s)
         return self._noted(changed)
 
     def orders(self, rng: Random, now_s: float) -> list[ProbeOrder]:
         """All probes to send now."""
         orders: list[ProbeOrder] = []
-        for (model, _), judge in self._judges.items():
-            orders += judge.orders(self._cells_of(model), rng, now_s)
+        for judge in self._all():
+            orders += judge.orders(self._cells_of(judge.model), rng, now_s)
         return orders
 
     def holds(self) -> dict[str, Hold]:
         """Cell id -> the verdict it is under, the strictest where several are."""
         if self._holds is None:
             self._holds = {}
-            for judge in self._judges.values():
+            for judge in self._all():
                 for cell_id, hold in judge.holds.items():
                     if hold.phase is Phase.PENDING:
                         continue
@@ -103,13 +113,13 @@ class Judges:
 
     def forget(self, cell_id: str) -> None:
         """A new engine, or a cell that has left."""
-        for judge in self._judges.values():
+        for judge in self._all():
             self._noted(judge.forget(cell_id))
 
     def take_events(self) -> list[Event]:
         """What the judges have to say since the last call."""
         events: list[Event] = []
-        for judge in self._judges.values():
+        for judge in self._all():
             events += judge.events
             judge.events.clear()
         return events

@@ -27,9 +27,7 @@ _OURS_FLAGS = frozenset({"UO", "UH", "NR", "NC", "DC", "RL", "UAEX", "DT", "OM"}
 
 def kind_of(outcome: Outcome) -> Kind:
     """Classifies by response flags first, since a status that Envoy made up is not the engine's."""
-    if outcome.synthetic or outcome.cell_id is None:
-        return Kind.IGNORED
-    if outcome.client_cancelled:
+    if outcome.synthetic or outcome.cell_id is None or outcome.client_cancelled:
         return Kind.IGNORED
     if outcome.flags:
         flags = set(outcome.flags.split(","))
@@ -41,13 +39,8 @@ def kind_of(outcome: Outcome) -> Kind:
             return Kind.FAILURE
     if outcome.stream_error_code is not None:
         return Kind.REFUSAL if outcome.stream_error_code in _REFUSALS else Kind.FAILURE
-    return _kind_of_status(outcome)
-
-
-def _kind_of_status(outcome: Outcome) -> Kind:
-    if 200 <= outcome.status < 300:
-        empty = outcome.response_bytes == 0 and outcome.ttft_s is None and outcome.status == 200
-        return Kind.FAILURE if empty else Kind.SERVED
+    if outcome.status == 200 and outcome.response_bytes == 0 and outcome.ttft_s is None:
+        return Kind.FAILURE
     return kind_of_status(outcome.status)
 
 

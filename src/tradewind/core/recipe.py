@@ -58,12 +58,17 @@ class WeightScorer:
         kind = kind_of(outcome)
         if track is None or kind is Kind.IGNORED:
             return False
+        if kind is Kind.SERVED:
+            self._note_served(track, outcome, now_s)
+            changed = self._judges.on_outcome(track, kind, outcome, now_s)
+            self._urgent |= changed
+            return changed
         if kind is Kind.BACKPRESSURE:
             track.backpressure.on_refused(outcome.retry_after_s, self._settings.backpressure, now_s)
             track.ejection.on_answered()
             self._touched[track.cell_id] = track
             return True
-        self._note(track, kind, outcome, now_s)
+        self._note(track, kind, now_s)
         changed = self._judges.on_outcome(track, kind, outcome, now_s)
         self._urgent |= changed
         return changed or kind is Kind.UNREACHED or self._judges.wants_probe
@@ -101,25 +106,29 @@ class WeightScorer:
         elif kind is Kind.FAILURE:
             self._urgent |= self._judges.on_outcome(track, kind, outcome, now_s)
 
-    def _note(self, track: CellTrack, kind: Kind, outcome: Outcome, now_s: float) -> None:
+    def _note(self, track: CellTrack, kind: Kind, now_s: float) -> None:
         if kind is Kind.UNREACHED:
             track.ejection.on_unreached(now_s)
             self._fleet.watch(track)
         else:
             track.ejection.on_answered()
-        if kind in (Kind.UNREACHED, Kind.FAILURE):
+        if kind is not Kind.REFUSAL:
             track.evidence.on_failed(now_s)
-        if kind is Kind.SERVED:
+
+    def _note_served(self, track: CellTrack, outcome: Outcome, now_s: float) -> None:
+        if track.ejection.failures:
+            track.ejection.on_answered()
+        if track.ramp.started_s is not None:
             track.ramp.on_served(now_s)
-            track.evidence.on_served(outcome.ttft_s, now_s)
-            pool = self._fleet.pools.get(track.pool)
-            if pool is not None:
-                pool.longest.on_request(
-                    request_bytes=outcome.request_bytes,
-                    prompt_tokens=outcome.prompt_tokens,
-                    completion_tokens=outcome.completion_tokens,
-                    now_s=now_s,
-                )
+        track.evidence.on_served(outcome.ttft_s, now_s)
+        pool = self._fleet.pools.get(track.pool)
+        if pool is not None:
+            pool.longest.on_request(
+                request_bytes=outcome.request_bytes,
+                prompt_tokens=outcome.prompt_tokens,
+                completion_tokens=outcome.completion_tokens,
+                now_s=now_s,
+            )
 
     # --- the tick -------------------------------------------------------------------------------------------
 

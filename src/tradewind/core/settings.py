@@ -88,7 +88,9 @@ class VerdictSettings:
     canary_successes: int = 3
     relapse_s: float = 60.0  # an error this soon after probes passed: probes do not show this fault
     ramp_s: float = 10.0  # back to full weight after a verdict
-    max_records: int = 8192  # per pool and kind; the oldest go first
+    max_records: int = 8192  # requests per pool and kind; the oldest go first
+    span_s: float = 0.25  # requests of so long a span
+    span_records: int = 128  # ... and so many at most are counted, and forgotten, together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

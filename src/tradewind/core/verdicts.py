@@ -95,12 +95,12 @@ class Judge:
         self, cell_id: str, request_bytes: int, *, error: bool, cells: Collection[str], now_s: float
     ) -> bool:
         """Counts one client request; True when a verdict changed. `cells`: the READY cells of this model."""
-        self.evidence.add(cell_id, request_bytes, error=error, now_s=now_s)
+        if not error:
+            return self.on_served(cell_id, request_bytes, now_s)
+        self.evidence.add(cell_id, request_bytes, error=True, now_s=now_s)
         hold = self.holds.get(cell_id)
         if hold is not None and hold.phase is not Phase.PENDING:
-            return self._on_held_outcome(cell_id, hold, error=error, now_s=now_s)
-        if not error:
-            return False
+            return self._on_held_outcome(cell_id, hold, error=True, now_s=now_s)
         self.largest[cell_id] = max(request_bytes, self.largest.get(cell_id, 0))
         released = self._release_common(cells, now_s)
         past = self.past.setdefault(cell_id, _Past())
@@ -112,6 +112,14 @@ class Judge:
             self.unjudged.add(cell_id)  # in a storm of errors the tick judges
         self._consider_experiment(cell_id, request_bytes, cells, now_s)
         return released
+
+    def on_served(self, cell_id: str, request_bytes: int, now_s: float) -> bool:
+        """Counts one client request without an error of this kind; True when a verdict changed."""
+        self.evidence.add(cell_id, request_bytes, error=False, now_s=now_s)
+        hold = self.holds.get(cell_id) if self.holds else None
+        if hold is None or hold.phase is not Phase.CANARY:
+            return False
+        return self._on_held_outcome(cell_id, hold, error=False, now_s=now_s)
 
     def on_probe(self, cell_id: str, status: int, *, now_s: float) -> bool:
         """An answer to one of `orders`; True when a verdict changed."""

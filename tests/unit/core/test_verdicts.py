@@ -330,7 +330,9 @@ def test_evidence_is_bounded() -> None:
     case = judge()
     for index in range(3 * VerdictSettings().max_records):
         case.on_outcome(f"c{index % 9}", 1000, error=False, cells=CELLS, now_s=0.0)
-    assert len(case.evidence.records) <= VerdictSettings().max_records
+    held = sum(sum(bins.values()) for bins in case.evidence.requests.values()) + case.evidence.open.count
+    assert VerdictSettings().max_records - 2 * VerdictSettings().span_records <= held <= VerdictSettings().max_records
+    assert sum(span.count for span in case.evidence.spans) + case.evidence.open.count == held
 
 
 def test_a_stated_limit_keeps_every_long_prompt_away() -> None:
