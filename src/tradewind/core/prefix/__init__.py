@@ -1,0 +1,1 @@
+"""What this gateway believes to be in the prefix caches of the cells."""
