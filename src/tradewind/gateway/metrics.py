@@ -6,7 +6,7 @@ from itertools import accumulate
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from tradewind.gateway.outcomes import OutcomeBook, Series, Spread
+from tradewind.gateway.outcomes import STATUS_CLASSES, OutcomeBook, Series, Spread
 from tradewind.gateway.status import CellStatus, GatewayStatus, HealthRow
 
 MAX_CELLS = 256  # cells with series of their own; the rest is counted only
@@ -130,12 +130,14 @@ def outcome_families(book: OutcomeBook) -> Iterator[Family]:
         "Requests finished, by the cell that answered last and the class of the status",
         labels=["cell", "status_class"],
     )
-    for cell, series in sorted(book.cell_series.items()):
-        for kind, count in sorted(series.statuses.items()):
-            requests.add_metric([cell, kind], count)
+    cells = book.by_cell()
+    for cell, series in cells:
+        for kind, count in zip(STATUS_CLASSES, series.statuses, strict=True):
+            if count:
+                requests.add_metric([cell, kind], count)
     yield requests
-    for label, held in (("cell", book.cell_series), ("model", book.model_series)):
-        yield from _spreads(label, sorted(held.items()))
+    yield from _spreads("cell", cells)
+    yield from _spreads("model", book.by_model())
 
 
 def _spreads(label: str, held: list[tuple[str, Series]]) -> Iterator[Family]:

@@ -2,8 +2,9 @@
 
 from bisect import bisect_left
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TypeAlias
 
 from tradewind.core.outcomes import Kind, kind_of
 from tradewind.model.outcome import Outcome
@@ -16,6 +17,8 @@ NO_CELL = "none"
 
 TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 120.0)
 E2E_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 600.0)
+
+STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 
 _LIFE = (Kind.SERVED, Kind.REFUSAL, Kind.BACKPRESSURE)
 _FAILURE = (Kind.FAILURE, Kind.UNREACHED)
@@ -46,25 +49,35 @@ class Spread:
         self.counts[bisect_left(self.bounds, value_s)] += 1
         self.total_s += value_s
 
+    def merge(self, other: "Spread") -> None:
+        """Count all values of `other`, which has the same bounds."""
+        self.counts = [ours + theirs for ours, theirs in zip(self.counts, other.counts, strict=True)]
+        self.total_s += other.total_s
 
-@dataclass(slots=True)
+
 class Series:
-    """What Prometheus is told of one cell or one model."""
+    """What Prometheus is told of the requests of one cell, one model, or one of each."""
 
-    ttft_s: Spread = field(default_factory=lambda: Spread(TTFT_BUCKETS_S))
-    e2e_s: Spread = field(default_factory=lambda: Spread(E2E_BUCKETS_S))
-    statuses: dict[str, int] = field(default_factory=dict)  # "2xx" -> requests
+    __slots__ = ("e2e_s", "statuses", "ttft_s")
+
+    def __init__(self) -> None:
+        self.ttft_s = Spread(TTFT_BUCKETS_S)
+        self.e2e_s = Spread(E2E_BUCKETS_S)
+        self.statuses = [0] * len(STATUS_CLASSES)
 
     def add(self, outcome: Outcome) -> None:
         """Count one outcome."""
-        kind = _CLASSES.get(outcome.status // 100, "none")
-        self.statuses[kind] = self.statuses.get(kind, 0) + 1
+        hundreds = outcome.status // 100
+        self.statuses[hundreds if hundreds < len(STATUS_CLASSES) else 0] += 1
         self.e2e_s.add(outcome.duration_s)
         if outcome.ttft_s is not None:
             self.ttft_s.add(outcome.ttft_s)
 
-
-_CLASSES = {hundreds: f"{hundreds}xx" for hundreds in range(1, 6)}
+    def merge(self, other: "Series") -> None:
+        """Count all that `other` has counted."""
+        self.ttft_s.merge(other.ttft_s)
+        self.e2e_s.merge(other.e2e_s)
+        self.statuses = [ours + theirs for ours, theirs in zip(self.statuses, other.statuses, strict=True)]
 
 
 @dataclass(slots=True)
@@ -76,11 +89,7 @@ class CellTally:
     requests: int = 0
 
 
-class _Recent(NamedTuple):
-    at_s: float
-    cell_id: str
-    status: int
-    ttft_s: float | None
+_Recent: TypeAlias = tuple[float, str, int, float | None]  # at_s, cell, status, ttft_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,40 +121,63 @@ class OutcomeBook:
 
     def __init__(self) -> None:
         self.cells: dict[str, CellTally] = {}
-        self.cell_series: dict[str, Series] = {}
-        self.model_series: dict[str, Series] = {}
+        self._series: dict[tuple[str, str], Series] = {}  # by cell and model: a request is counted once
+        self._left: dict[str, Series] = {}  # model -> what cells that left the grid did for it
         self._recent: deque[_Recent] = deque(maxlen=MAX_RECENT)
 
     def add(self, outcome: Outcome, *, known_models: frozenset[str], now_s: float) -> None:
         """Count one outcome of a client's request. `known_models` bounds the model label."""
-        if outcome.cell_id is not None:
-            tally = self.cells.get(outcome.cell_id)
+        cell_id, model = outcome.cell_id, outcome.model
+        if cell_id is None:
+            cell_id = NO_CELL
+        else:
+            tally = self.cells.get(cell_id)
             if tally is None:
-                tally = self.cells[outcome.cell_id] = CellTally()
+                tally = self.cells[cell_id] = CellTally()
             kind = kind_of(outcome)
             tally.requests += 1
-            tally.succeeded += kind in _LIFE
-            tally.failed += kind in _FAILURE
-        cell_id = outcome.cell_id or NO_CELL
-        self._recent.append(_Recent(now_s, cell_id, outcome.status, outcome.ttft_s))
-        _series(self.cell_series, cell_id).add(outcome)
-        _series(self.model_series, outcome.model if outcome.model in known_models else OTHER).add(outcome)
+            if kind in _LIFE:
+                tally.succeeded += 1
+            elif kind in _FAILURE:
+                tally.failed += 1
+        self._recent.append((now_s, cell_id, outcome.status, outcome.ttft_s))
+        label = model if model in known_models and model is not None else OTHER
+        series = self._series.get((cell_id, label)) or self._series_of(cell_id, label)
+        series.add(outcome)
+
+    def _series_of(self, cell: str, model: str) -> Series:
+        """The series of a cell and a model while there is room, that of OTHER beyond."""
+        cells = {label for label, _ in self._series}
+        models = {label for _, label in self._series} | self._left.keys()
+        cell = cell if cell in cells or len(cells) < MAX_LABELS else OTHER
+        model = model if model in models or len(models) < MAX_LABELS else OTHER
+        return self._series.setdefault((cell, model), Series())
+
+    def by_cell(self) -> list[tuple[str, Series]]:
+        """What Prometheus is told of each cell, by name."""
+        return _merged((cell, series) for (cell, _), series in self._series.items())
+
+    def by_model(self) -> list[tuple[str, Series]]:
+        """What Prometheus is told of each model, by name."""
+        present = [(model, series) for (_, model), series in self._series.items()]
+        return _merged([*present, *self._left.items()])
 
     def keep_only(self, cell_ids: frozenset[str]) -> None:
-        """Forget cells that left the grid: their counters and their series."""
+        """Forget cells that left the grid: their counters and their series; what their models served stays."""
         for cell_id in sorted(self.cells.keys() - cell_ids):
             del self.cells[cell_id]
-        for cell_id in sorted(self.cell_series.keys() - cell_ids - {OTHER, NO_CELL}):
-            del self.cell_series[cell_id]
+        for cell, model in sorted(self._series):
+            if cell not in cell_ids and cell not in (OTHER, NO_CELL):
+                self._left.setdefault(model, Series()).merge(self._series.pop((cell, model)))
 
     def summary(self, *, now_s: float) -> Summary:
         """What the last minute looked like."""
-        while self._recent and now_s - self._recent[0].at_s > WINDOW_S:
+        while self._recent and now_s - self._recent[0][0] > WINDOW_S:
             self._recent.popleft()
         by_cell: dict[str, list[_Recent]] = {}
         for item in self._recent:
-            by_cell.setdefault(item.cell_id, []).append(item)
-        statuses = Counter(str(item.status) for item in self._recent)
+            by_cell.setdefault(item[1], []).append(item)
+        statuses = Counter(str(status) for _, _, status, _ in self._recent)
         p50, p95, p99 = _percentiles(list(self._recent))
         return Summary(
             window_s=WINDOW_S,
@@ -160,23 +192,21 @@ class OutcomeBook:
 
 def _cell_summary(items: list[_Recent]) -> CellSummary:
     p50, p95, p99 = _percentiles(items)
-    succeeded = sum(200 <= item.status < 300 for item in items)
+    succeeded = sum(200 <= status < 300 for _, _, status, _ in items)
     return CellSummary(requests=len(items), succeeded=succeeded, ttft_p50_s=p50, ttft_p95_s=p95, ttft_p99_s=p99)
 
 
 def _percentiles(items: list[_Recent]) -> tuple[float | None, float | None, float | None]:
     """Nearest-rank TTFT percentiles of the answered requests."""
-    ttfts = sorted(item.ttft_s for item in items if item.ttft_s is not None and 200 <= item.status < 300)
+    ttfts = sorted(ttft_s for _, _, status, ttft_s in items if ttft_s is not None and 200 <= status < 300)
     if not ttfts:
         return None, None, None
     p50, p95, p99 = (ttfts[min(len(ttfts) - 1, int(len(ttfts) * q))] for q in (0.50, 0.95, 0.99))
     return p50, p95, p99
 
 
-def _series(held: dict[str, Series], label: str | None) -> Series:
-    """The series of a label while there is room, that of OTHER beyond."""
-    found = held.get(label or OTHER)
-    if found is None:
-        label = label if label and len(held) < MAX_LABELS else OTHER
-        found = held.setdefault(label, Series())
-    return found
+def _merged(parts: Iterable[tuple[str, Series]]) -> list[tuple[str, Series]]:
+    whole: dict[str, Series] = {}
+    for label, series in parts:
+        whole.setdefault(label, Series()).merge(series)
+    return sorted(whole.items())

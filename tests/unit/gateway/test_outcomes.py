@@ -79,3 +79,21 @@ def test_fc_64_series_of_removed_cells_disappear() -> None:
     assert b"gone" not in page
     assert b"stays" in page
     assert sorted(book.cells) == ["stays"]
+
+
+def test_what_a_removed_cell_served_stays_in_its_models_series() -> None:
+    book = OutcomeBook()
+    for cell, ttft_s in (("gone", 0.1), ("stays", 3.0), ("stays", 200.0)):
+        served = outcome(200, cell=cell, model="m", ttft_s=ttft_s, duration_s=ttft_s)
+        book.add(served, known_models=frozenset({"m"}), now_s=0)
+    before = dict(book.by_model())["m"]
+    book.keep_only(frozenset({"stays"}))
+    after = dict(book.by_model())["m"]
+    assert (after.statuses, after.ttft_s.counts) == (before.statuses, before.ttft_s.counts)
+    assert after.ttft_s.total_s == pytest.approx(203.1)
+    page = page_of(book)
+    assert b'tradewind_gateway_model_ttft_seconds_bucket{le="0.1",model="m"} 1.0' in page
+    assert b'tradewind_gateway_model_ttft_seconds_bucket{le="5.0",model="m"} 2.0' in page
+    assert b'tradewind_gateway_model_e2e_seconds_count{model="m"} 3.0' in page
+    assert b'tradewind_gateway_cell_ttft_seconds_count{cell="stays"} 2.0' in page
+    assert b'tradewind_gateway_requests_total{cell="stays",status_class="2xx"} 2.0' in page

@@ -189,6 +189,6 @@ def test_synthetic_requests_are_nobodys_outcomes(tmp_path: Path) -> None:
     rig.show(cell("x", 1000))
     rig.tick()
     order = ProbeOrder(cell_id="x", model="m", prompt_bytes=100, max_tokens=1)
-    rig.worker.on_probe(order, replace(served("x"), synthetic=True))
+    rig.worker.on_probe(order, served("x")._replace(synthetic=True))
     assert rig.worker.outcomes == 0
     assert rig.worker.book.cells == {}
