@@ -91,7 +91,7 @@ class AdsServer:
         self._snapshot: Snapshot | None = None
         self._nodes: dict[str, NodeMemory] = {}
         self._streams: dict[XdsStream, asyncio.Event] = {}
-        self._progress = asyncio.Condition()
+        self._progress = asyncio.Event()  # set and replaced whenever a client has said something
         self._ignored = 0
 
     async def start(self) -> None:
@@ -132,8 +132,9 @@ class AdsServer:
 
     async def wait_acked(self, *, timeout_s: float = 5.0) -> None:
         """Return when at least one Envoy is connected and all hold the published snapshot. Raises TimeoutError."""
-        async with asyncio.timeout(timeout_s), self._progress:
-            await self._progress.wait_for(self._all_settled)
+        async with asyncio.timeout(timeout_s):
+            while not self._all_settled():
+                await self._progress.wait()
 
     def _all_settled(self) -> bool:
         return bool(self._streams) and all(stream.settled() for stream in self._streams)
@@ -203,8 +204,8 @@ class AdsServer:
         self._take(opening, session)
         async for request in requests:
             self._take(request, session)
-            async with self._progress:
-                self._progress.notify_all()
+            self._progress.set()
+            self._progress = asyncio.Event()
 
     def _take(self, request: _Request, session: "_Session") -> None:
         kind: str = request.type_url
@@ -223,9 +224,14 @@ class AdsServer:
         self._on_event(AdsEvent(name=name, node=node, type=types.SHORT[kind], version=version, detail=detail))
 
     async def _write(self, stream: XdsStream, wake: asyncio.Event, context: _Context) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            with contextlib.suppress(TimeoutError):  # what waits for an answer that never comes is sent after all
-                await asyncio.wait_for(wake.wait(), CLUSTER_WAIT_S)
+            # What waits for an answer that never comes is sent after all. A bare timer: wait_for would start a task.
+            timer = loop.call_later(CLUSTER_WAIT_S, wake.set)
+            try:
+                await wake.wait()
+            finally:
+                timer.cancel()
             wake.clear()
             for response in stream.ready(now_s=self._now_s()):
                 await context.write(response)

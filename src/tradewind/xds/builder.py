@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 
+import xxhash
+
 from tradewind.model.routing import PoolRouting, Routing
 from tradewind.xds import types
 from tradewind.xds.cluster import build_cluster
 from tradewind.xds.endpoints import EndpointBytes
+from tradewind.xds.fallback import still_serves
 from tradewind.xds.listener import build_listener
 from tradewind.xds.routes import fixed_routes, pool_route, route_configuration, with_shares
 from tradewind.xds.settings import LISTENER_NAME, ROUTES_NAME, ModelInfo, XdsSettings
@@ -16,7 +19,8 @@ _CLUSTER_PREFIX = "pool/"
 
 
 class SnapshotBuilder:
-    """Builds snapshots for one gateway; what it remembers changes the time a build takes, never its result."""
+    """Builds snapshots for one gateway. What it remembers saves time, and lets endpoint sets stand under small changes
+    of weight (`fallback`); nothing else of a result depends on it."""
 
     def __init__(self, settings: XdsSettings) -> None:
         self._settings = settings
@@ -24,6 +28,7 @@ class SnapshotBuilder:
         payload = build_listener(settings).SerializeToString(deterministic=True)
         self._listener = Resource.of(types.LISTENER, LISTENER_NAME, payload)
         self._clusters: dict[str, Resource] = {}
+        self._sets: dict[str, tuple[PoolRouting, Resource]] = {}
         self._pool_routes: dict[str, bytes] = {}
         self._fixed: tuple[tuple[ModelInfo, ...], str, bytes] | None = None
 
@@ -39,22 +44,27 @@ class SnapshotBuilder:
         self._clusters = {name: self._cluster(name) for name in map(_cluster_name, pools)}
         self._pool_routes = {name: self._base_route(name) for name in self._clusters}
         weighted = self._settings.policy.weighted
-        assignments = {}
-        routes = []
-        for pool in pools:
-            name = _cluster_name(pool)
-            payload = self._bytes.assignment(name, pool, weighted=weighted)
-            assignments[name] = Resource.of(types.ENDPOINT, name, payload)
-            routes.append(self._pool_route(pool, name, assignments[name].version, weighted=weighted))
+        self._sets = {
+            name: self._endpoint_set(name, pool, weighted=weighted)
+            for name, pool in zip(self._clusters, pools, strict=True)
+        }
+        routes = [self._pool_route(pool, _cluster_name(pool), weighted=weighted) for pool in pools]
         routes.append(self._fixed_routes(pools, models))
         table = Resource.of(types.ROUTE, ROUTES_NAME, route_configuration(b"".join(routes)))
         resources = {
             types.CLUSTER: self._clusters,
-            types.ENDPOINT: assignments,
+            types.ENDPOINT: {name: resource for name, (_, resource) in self._sets.items()},
             types.LISTENER: {LISTENER_NAME: self._listener},
             types.ROUTE: {ROUTES_NAME: table},
         }
         return Snapshot(resources, refused=tuple(refused))
+
+    def _endpoint_set(self, name: str, pool: PoolRouting, *, weighted: bool) -> tuple[PoolRouting, Resource]:
+        held = self._sets.get(name)
+        if weighted and held is not None and still_serves(held[0].endpoints, pool.endpoints):
+            return held
+        payload = self._bytes.assignment(name, pool, weighted=weighted)
+        return pool, Resource.of(types.ENDPOINT, name, payload)
 
     def _usable(self, pool: PoolRouting, refused: list[tuple[str, str]]) -> PoolRouting:
         """The pool without endpoints that Envoy would refuse, or drop in silence as twins."""
@@ -86,9 +96,10 @@ class SnapshotBuilder:
         known = self._pool_routes.get(name)
         return pool_route(name.removeprefix(_CLUSTER_PREFIX), name, self._settings) if known is None else known
 
-    def _pool_route(self, pool: PoolRouting, name: str, version: str, *, weighted: bool) -> bytes:
+    def _pool_route(self, pool: PoolRouting, name: str, *, weighted: bool) -> bytes:
         table = self._bytes.table(pool) if weighted else ""
-        return with_shares(self._pool_routes[name], model=pool.model, version=version[:16], table=table)
+        version = xxhash.xxh3_64_hexdigest(table.encode())  # Lua reads a table anew when its route's name changes
+        return with_shares(self._pool_routes[name], model=pool.model, version=version, table=table)
 
     def _fixed_routes(self, pools: Sequence[PoolRouting], models: Sequence[ModelInfo]) -> bytes:
         known = {info.model: info for info in models}

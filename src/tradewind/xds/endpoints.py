@@ -81,7 +81,8 @@ class EndpointBytes:
         return b"".join(parts)
 
     def table(self, pool: PoolRouting) -> str:
-        """The share table: "ip:port=weight," per endpoint in the pool's order."""
+        """The share table: "ip:port=weight," per endpoint in the pool's order. Addresses and errors as for a set."""
+        self._learn_weights(pool, weighted=True)
         texts, weights = self._texts, self._weight_texts
         return "".join([texts[e.address] + weights[e.weight] for e in pool.endpoints])
 

@@ -1,5 +1,7 @@
 """Snapshots: deterministic, content-addressed, whole; bad cells stay out and are named."""
 
+from itertools import pairwise
+
 import pytest
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.endpoint.v3 import endpoint_pb2
@@ -14,6 +16,7 @@ from tradewind.xds import types
 from tradewind.xds.builder import SnapshotBuilder
 from tradewind.xds.encode import message_field, varint, varint_field
 from tradewind.xds.endpoints import SnapshotError, split_address
+from tradewind.xds.fallback import MAX_SHARE_RATIO
 from tradewind.xds.settings import ModelInfo, Policy, XdsSettings, parse_policy, settings_of
 from tradewind.xds.snapshot import Resource, Snapshot
 
@@ -56,13 +59,67 @@ def test_equal_content_has_equal_versions_whoever_builds_it() -> None:
         assert [r.body.value for r in first.of(kind).values()] == [r.body.value for r in second.of(kind).values()]
 
 
-def test_a_weight_changes_endpoints_and_routes_only() -> None:
+def changed_types(*weights: tuple[int, int], site: str = "east") -> list[set[str]]:
+    """What each pair of weights after the first changes in the snapshot of two pools; `site`: of the last pair's."""
     builder = SnapshotBuilder(SETTINGS)
-    before = builder.build(routing(a=[endpoint("c", "10.0.0.1:80", 1)], b=[endpoint("d", "10.0.0.2:80", 1)]))
-    after = builder.build(routing(a=[endpoint("c", "10.0.0.1:80", 2)], b=[endpoint("d", "10.0.0.2:80", 1)]))
-    changed = {kind for kind in types.ORDER if before.versions[kind] != after.versions[kind]}
-    assert changed == {types.ENDPOINT, types.ROUTE}
-    assert before.of(types.ENDPOINT)["pool/b"] == after.of(types.ENDPOINT)["pool/b"]
+    steps = []
+    for number, (first, second) in enumerate(weights):
+        place = site if number == len(weights) - 1 else "east"
+        pool = [endpoint("c", "10.0.0.1:80", first), endpoint("d", "10.0.0.2:80", second, place)]
+        steps.append(builder.build(routing(a=pool, b=[endpoint("e", "10.0.0.3:80")])))
+        assert steps[0].of(types.ENDPOINT)["pool/b"] == steps[-1].of(types.ENDPOINT)["pool/b"]
+    return [{kind for kind in types.ORDER if old.versions[kind] != new.versions[kind]} for old, new in pairwise(steps)]
+
+
+def test_a_small_change_of_weights_goes_over_the_routes_alone() -> None:
+    assert changed_types((100, 100), (100, 90), (134, 100)) == [{types.ROUTE}, {types.ROUTE}]
+
+
+def test_a_share_that_is_off_by_more_than_a_factor_takes_the_endpoint_set_along() -> None:
+    both = {types.ENDPOINT, types.ROUTE}
+    assert changed_types((100, 100), (100, 1)) == [both]
+    assert changed_types((100, 1), (100, 3)) == [both]
+    assert changed_types((100, 100), (100, 100), site="west") == [{types.ENDPOINT}]
+
+
+def test_drift_adds_up_to_a_new_endpoint_set() -> None:
+    """The measure is what Envoy holds, not the weights of the step before: many small steps are a large one."""
+    shrinking = [(100, round(100 * 0.9**step)) for step in range(14)]
+    with_endpoints = [types.ENDPOINT in changed for changed in changed_types(*shrinking)]
+    assert with_endpoints.count(True) == 1
+    assert not any(with_endpoints[:6])
+
+
+def test_scaling_all_weights_alike_changes_no_share() -> None:
+    assert changed_types((10, 20), (100, 200)) == [{types.ROUTE}]
+
+
+def test_members_that_come_or_go_reach_the_endpoint_set_at_once() -> None:
+    builder, pair = SnapshotBuilder(SETTINGS), [endpoint("c", "10.0.0.1:80"), endpoint("d", "10.0.0.2:80")]
+    for members in (pair, pair[:1], [], pair[:1], pair):
+        message = assignment(builder.build(routing(m=members)), "pool/m")
+        seen = [e.endpoint.address.socket_address.address for s in message.endpoints for e in s.lb_endpoints]
+        assert seen == [e.address.partition(":")[0] for e in members]
+
+
+def test_a_new_table_is_a_new_route_name_whatever_the_endpoint_set() -> None:
+    """Lua reads a table anew only when the name of its route changes."""
+    builder = SnapshotBuilder(SETTINGS)
+    pools = [routing(m=[endpoint("c", "10.0.0.1:80", 100), endpoint("d", "10.0.0.2:80", w)]) for w in (100, 99, 100)]
+    names = [routes(builder.build(pool)).virtual_hosts[0].routes[0].name for pool in pools]
+    assert names[0] == names[2] != names[1]
+
+
+@given(st.lists(st.lists(st.integers(min_value=1, max_value=134), min_size=4, max_size=4), min_size=1, max_size=12))
+def test_the_fallbacks_shares_are_never_off_by_more_than_the_factor(history: list[list[int]]) -> None:
+    builder = SnapshotBuilder(SETTINGS)
+    for weights in history:
+        members = [endpoint(f"c{i}", f"10.0.0.{i}:80", weight) for i, weight in enumerate(weights)]
+        sent = assignment(builder.build(routing(m=members)), "pool/m").endpoints[0].lb_endpoints
+        held = [e.load_balancing_weight.value for e in sent]
+        for wanted, told in zip(weights, held, strict=True):
+            ratio = (told / sum(held)) / (wanted / sum(weights))
+            assert 0.999999 / MAX_SHARE_RATIO < ratio < 1.000001 * MAX_SHARE_RATIO
 
 
 def test_hand_written_bytes_are_the_message() -> None:
