@@ -185,6 +185,40 @@ class EngineModel:
         self._prefilling = []
         return StepOutcome(tuple(emitted), tuple(finished), tokens)
 
+    def next_durations_s(self, *, most: int) -> list[float]:
+        """Durations of up to `most` steps that will follow the one in progress with the same batch, if nobody comes.
+
+        Empty unless only decodes run, none waits, and no block has to be wrung from another sequence. In virtual time
+        a driver can let these steps pass at once (`skip_steps`); the results are those of single steps.
+        """
+        if self._plan is None or self._prefilling or self._waiting_count or not self._decoding:
+            return []
+        steps = min(most, min(seq.request.output_tokens - seq.generated for seq in self._decoding) - 1)
+        fresh = sum(self._blocks_for(seq.total_tokens + steps) - len(seq.blocks) for seq in self._decoding)
+        if steps < 1 or fresh > self.pool.free or any(seq.cancelled for seq in self._decoding):
+            return []
+        count, kv_tokens = len(self._decoding), self._plan.load.kv_tokens
+        loads = (StepLoad(0, count, kv_tokens + index * count, 0.0) for index in range(1, steps + 1))
+        return [step_s(self.profile, load, self.slow) for load in loads]
+
+    def skip_steps(self, count: int, *, ended_s: float) -> None:
+        """Books the step in progress and those after it, `count` in all, as ended, the last one at `ended_s`.
+
+        The step after them is then in progress. At most as many as `next_durations_s` has told, none cancelled since.
+        """
+        for sequence in self._decoding:
+            assert sequence.generated + count < sequence.request.output_tokens, "the last token needs a step of its own"
+            before = sequence.computed_tokens // self.limits.block_size_tokens
+            sequence.computed_tokens += count
+            sequence.generated += count
+            sequence.last_token_s = ended_s
+            if sequence.computed_tokens // self.limits.block_size_tokens > before:
+                self._publish(sequence)
+        self.counters.steps += count
+        self.counters.generation_tokens += count * len(self._decoding)
+        preempted = self._grow_decodes()
+        assert not preempted, "a run of steps has room for its tokens"
+
     def reset_prefix_cache(self) -> None:
         """Forgets cached prefixes."""
         self.pool.clear_cache()

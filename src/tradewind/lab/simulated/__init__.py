@@ -1,0 +1,1 @@
+"""Experiments in virtual time: policies compared on the same seeds, with intervals."""

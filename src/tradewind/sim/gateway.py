@@ -1,0 +1,177 @@
+"""A gateway in virtual time: asks its policy for a cell, carries the request there and back, and reports late."""
+
+import random
+from dataclasses import dataclass
+
+from tradewind.engine.sequence import Sequence, SequenceRequest
+from tradewind.model.decision import Refusal
+from tradewind.model.outcome import Outcome
+from tradewind.model.request import Request
+from tradewind.model.view import GridView, PathReading
+from tradewind.sim.cell import SimCell
+from tradewind.sim.journal import HTTP_OK, Entry, Journal
+from tradewind.sim.loop import EventLoop
+from tradewind.sim.policy import Policy
+from tradewind.sim.scenario import Delays
+from tradewind.sim.telemetry import MODEL
+from tradewind.sim.wan import WanPath
+from tradewind.workload.mooncake import TracedRequest, mixed_hash
+
+_JITTER_ALPHA = 0.2  # as the live gateway smooths what its probes show
+
+
+@dataclass(slots=True, kw_only=True)
+class Way:
+    """The path to one cell, and what the probes of it showed."""
+
+    path: WanPath
+    cell: SimCell
+    index: int
+    rtt_s: float | None = None
+    deviation_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chance:
+    """Streams of chance of one gateway: one for near ties, one for jitter. Jitter is drawn in order of arrival."""
+
+    pick: random.Random
+    jitter: random.Random
+    probe: random.Random  # jitter of the probes
+
+
+class SimGateway:
+    """One Envoy with its gateway process."""
+
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        ways: list[Way],
+        loop: EventLoop,
+        journal: Journal,
+        chance: Chance,
+        delays: Delays,
+        jitter_s: float,
+        block_tokens: int,
+    ) -> None:
+        self.policy = policy
+        self.in_flight = 0  # requests sent and not yet ended, as this gateway sees them
+        self._ways = ways
+        self._by_id = {way.cell.spec.cell_id: way for way in ways}
+        self._loop = loop
+        self._journal = journal
+        self._chance = chance
+        self._delays = delays
+        self._jitter_s = jitter_s
+        self._block_tokens = block_tokens
+
+    def arrive(self, entry: Entry) -> None:
+        """A client's request is here now."""
+        now_s, traced = self._loop.now_s, entry.traced
+        there_s, entry.late_s = self._jitter(), self._jitter()  # for refused ones too: the stream must not shift
+        hashes = tuple(map(mixed_hash, traced.block_ids))
+        asked = self._request(entry.number, traced, hashes)
+        decision = self.policy.pick(asked, now_s=now_s, rng=self._chance.pick)
+        if isinstance(decision, Refusal):
+            entry.refused = True
+            self._journal.note(b"refused", now_s, entry.number, -1)
+            return
+        way = self._by_id[decision.cell_id]
+        entry.cell, entry.decision_id = way.index, decision.decision_id
+        entry.predicted_tokens = decision.matched_tokens
+        self._journal.note(b"picked", now_s, entry.number, way.index)
+        self.in_flight += 1
+        sequence = SequenceRequest(
+            seq_id=entry.number,
+            prompt_tokens=traced.prompt_tokens,
+            output_tokens=traced.output_tokens,
+            block_hashes=hashes,
+        )
+        self._loop.at(now_s + way.path.rtt_s(now_s) / 2 + there_s, lambda: way.cell.submit(sequence))
+
+    def first(self, entry: Entry, sequence: Sequence) -> None:
+        """The engine has made the first token; it gets here later."""
+        entry.cached_tokens = sequence.cached_tokens
+        self._loop.at(self._back_s(entry), lambda: self._first_here(entry))
+
+    def last(self, entry: Entry) -> None:
+        """The engine has made the last token."""
+        self._loop.at(self._back_s(entry), lambda: self._last_here(entry))
+
+    def take_view(self, view: GridView) -> None:
+        """A view arrives."""
+        self.policy.observe_view(view, self._loop.now_s)
+
+    def probe(self) -> None:
+        """A round of probes comes back."""
+        now_s = self._loop.now_s
+        for way in self._ways:
+            rtt_s = way.path.rtt_s(now_s) + self._draw(self._chance.probe)
+            if way.rtt_s is not None:
+                step_s = abs(rtt_s - way.rtt_s)
+                before_s = step_s if way.deviation_s is None else way.deviation_s
+                way.deviation_s = before_s + _JITTER_ALPHA * (step_s - before_s)
+            way.rtt_s = rtt_s
+            reading = PathReading(cell_id=way.cell.spec.cell_id, rtt_s=rtt_s, jitter_s=way.deviation_s, reachable=True)
+            self.policy.observe_path(reading, now_s)
+
+    def _request(self, number: int, traced: TracedRequest, hashes: tuple[int, ...]) -> Request:
+        return Request(
+            request_id=f"r{number}",
+            model=MODEL,
+            prompt_tokens=traced.prompt_tokens,
+            max_output_tokens=traced.output_tokens,
+            blocks=hashes,
+            block_tokens=float(self._block_tokens) if hashes else 0.0,
+            session=traced.session,
+            stream=True,
+            exact_tokens=True,
+        )
+
+    def _first_here(self, entry: Entry) -> None:
+        now_s = self._loop.now_s
+        entry.first_s = now_s
+        self._journal.note(b"first", now_s, entry.number, entry.cell or 0)
+        seen_s = now_s + self._delays.first_token_s
+        self._loop.at(seen_s, lambda: self.policy.first_token(entry.decision_id, self._loop.now_s))
+
+    def _last_here(self, entry: Entry) -> None:
+        now_s = self._loop.now_s
+        entry.end_s = now_s
+        self.in_flight -= 1
+        self._journal.note(b"last", now_s, entry.number, entry.cell or 0)
+        self._loop.at(now_s + self._delays.outcome_s, lambda: self._outcome(entry))
+
+    def _outcome(self, entry: Entry) -> None:
+        assert entry.cell is not None
+        assert entry.first_s is not None
+        assert entry.end_s is not None
+        traced = entry.traced
+        outcome = Outcome(
+            request_id=f"r{entry.number}",
+            cell_id=self._ways[entry.cell].cell.spec.cell_id,
+            model=MODEL,
+            status=HTTP_OK,
+            ttft_s=entry.first_s - traced.at_s,
+            attempt_s=0.0,
+            duration_s=entry.end_s - traced.at_s,
+            prompt_tokens=traced.prompt_tokens,
+            cached_tokens=entry.cached_tokens,
+            completion_tokens=traced.output_tokens,
+        )
+        entry.outcomes += 1
+        self.policy.finished(entry.decision_id, outcome, self._loop.now_s)
+
+    def _back_s(self, entry: Entry) -> float:
+        """When what the engine sends now gets here; bytes of one stream keep their order."""
+        assert entry.cell is not None
+        now_s = self._loop.now_s
+        entry.due_s = max(entry.due_s, now_s + self._ways[entry.cell].path.rtt_s(now_s) / 2 + entry.late_s)
+        return entry.due_s
+
+    def _jitter(self) -> float:
+        return self._draw(self._chance.jitter) / 2
+
+    def _draw(self, rng: random.Random) -> float:
+        return rng.expovariate(1 / self._jitter_s) if self._jitter_s else 0.0

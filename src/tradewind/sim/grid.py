@@ -1,0 +1,145 @@
+"""The composition root of a simulated grid: builds it from a scenario, a policy and a seed, and runs it to its end."""
+
+import random
+from dataclasses import dataclass
+from functools import partial
+
+from tradewind.engine.sequence import Sequence
+from tradewind.measure.record import Record
+from tradewind.sim.cell import CellEvents, SimCell
+from tradewind.sim.disturbances import changes
+from tradewind.sim.gateway import Chance, SimGateway, Way
+from tradewind.sim.journal import Entry, Journal, to_record
+from tradewind.sim.loop import EventLoop
+from tradewind.sim.policy import MakePolicy
+from tradewind.sim.scenario import Scenario
+from tradewind.sim.telemetry import Feed
+from tradewind.sim.wan import WanPath
+from tradewind.workload.streams import stream
+
+DRAIN_S = 600.0  # what has not ended so long after the load is a timeout
+_DISTURBED_AFTER_S = 120.0  # disturbances go on while the last requests are served
+VIEW_DELAY_S = 0.1  # agent -> control -> gateway
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """One run. `records` are in order of arrival; `predicted_tokens` belongs to them one by one."""
+
+    records: tuple[Record, ...]
+    predicted_tokens: tuple[int, ...]
+    trace_hash: str
+    events: int
+    ended_s: float
+    preemptions: int
+
+
+class SimGrid:
+    """One run of one scenario."""
+
+    def __init__(self, scenario: Scenario, make_policy: MakePolicy, *, seed: int) -> None:
+        self.scenario = scenario
+        self.loop = EventLoop()
+        self.journal = Journal()
+        self._seed = seed
+        tell = CellEvents(first=self._first, last=self._last)
+        self.cells = [SimCell(spec=spec, loop=self.loop, tell=tell) for spec in scenario.cells]
+        trace = scenario.load(self._stream("load"))
+        assert all(spec.limits.block_size_tokens == trace.block_tokens for spec in scenario.cells), (
+            "a block of the load must be a block of every engine"
+        )
+        self.gateways = [self._gateway(index, make_policy, trace.block_tokens) for index in range(len(scenario.rtts_s))]
+        self._feed = Feed(self.cells)
+        self._schedule_world()
+        place = self._stream("gateway")
+        for number, traced in enumerate(trace.requests):
+            entry = Entry(number=number, traced=traced, gateway=place.randrange(len(self.gateways)))
+            self.journal.entries.append(entry)
+            self.loop.at(traced.at_s, partial(self.gateways[entry.gateway].arrive, entry))
+
+    def run(self) -> RunResult:
+        """To the end of the last request, or DRAIN_S after the load."""
+        while self.step():
+            pass
+        return self.result()
+
+    def step(self) -> bool:
+        """One event; False at the end of the run."""
+        return self.loop.step(until_s=self._until_s)
+
+    def result(self) -> RunResult:
+        """What has happened so far."""
+        ids = tuple(spec.cell_id for spec in self.scenario.cells)
+        entries = self.journal.entries
+        return RunResult(
+            records=tuple(to_record(entry, ids) for entry in entries),
+            predicted_tokens=tuple(entry.predicted_tokens for entry in entries),
+            trace_hash=self.journal.trace_hash,
+            events=self.loop.events,
+            ended_s=self.loop.now_s,
+            preemptions=sum(cell.engine.counters.preemptions for cell in self.cells),
+        )
+
+    @property
+    def _until_s(self) -> float:
+        return self.scenario.for_s + DRAIN_S
+
+    def _stream(self, name: str) -> random.Random:
+        return stream(self._seed, f"{self.scenario.name}/{name}")
+
+    def _gateway(self, index: int, make_policy: MakePolicy, block_tokens: int) -> SimGateway:
+        scenario = self.scenario
+        return SimGateway(
+            policy=make_policy(len(scenario.rtts_s)),
+            ways=[
+                Way(path=self._path(index, cell, base_s), cell=self.cells[cell], index=cell)
+                for cell, base_s in enumerate(scenario.rtts_s[index])
+            ],
+            loop=self.loop,
+            journal=self.journal,
+            chance=Chance(
+                pick=self._stream(f"pick/{index}"),
+                jitter=self._stream(f"jitter/{index}"),
+                probe=self._stream(f"probe/{index}"),
+            ),
+            delays=scenario.delays,
+            jitter_s=scenario.wan.jitter_s,
+            block_tokens=block_tokens,
+        )
+
+    def _path(self, gateway: int, cell: int, base_s: float) -> WanPath:
+        name = f"wan/{gateway}/{cell}"
+        path = WanPath(base_s=base_s, profile=self.scenario.wan, rng=self._stream(name))
+        path.draw_spikes(self._stream(f"{name}/spikes"), until_s=self._until_s)
+        return path
+
+    def _schedule_world(self) -> None:
+        """Everything that goes on whether or not requests come: disturbances, scrapes, heartbeats, probes."""
+        scenario, loop = self.scenario, self.loop
+        sites = [spec.site for spec in scenario.cells]
+        end_s = scenario.for_s + _DISTURBED_AFTER_S
+        for change in changes(scenario.disturbance, self._stream("disturbance"), sites=sites, until_s=end_s):
+            loop.at(change.at_s, partial(self.cells[change.cell].slow_down, change.slow))
+        delays, until_s = scenario.delays, scenario.for_s
+        loop.every(delays.scrape_s, lambda: self._feed.scrape(loop.now_s), until_s=until_s)
+        loop.every(delays.heartbeat_s, self._beat, until_s=until_s)
+        for gateway in self.gateways:
+            loop.every(delays.probe_s, gateway.probe, until_s=until_s)
+        # The first view is there before the first request: a gateway without one publishes nothing.
+        self._feed.scrape(0.0)
+        for gateway in self.gateways:
+            gateway.take_view(self._feed.view(0.0))
+            gateway.probe()
+
+    def _beat(self) -> None:
+        view = self._feed.view(self.loop.now_s)
+        for gateway in self.gateways:
+            self.loop.at(self.loop.now_s + VIEW_DELAY_S, partial(gateway.take_view, view))
+
+    def _first(self, sequence: Sequence) -> None:
+        entry = self.journal.entries[sequence.request.seq_id]
+        self.gateways[entry.gateway].first(entry, sequence)
+
+    def _last(self, sequence: Sequence) -> None:
+        entry = self.journal.entries[sequence.request.seq_id]
+        self.gateways[entry.gateway].last(entry)

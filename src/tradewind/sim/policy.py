@@ -1,0 +1,40 @@
+"""What a simulated gateway asks of whoever decides: the live picker offers it, and so may a file of one's own."""
+
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+from tradewind.model.decision import Decision, Refusal
+from tradewind.model.outcome import Outcome
+from tradewind.model.request import Request
+from tradewind.model.view import GridView, PathReading
+
+
+class Decides(Protocol):
+    """Answers requests and is told what became of them."""
+
+    def pick(self, request: Request, *, now_s: float, rng: random.Random) -> Decision | Refusal:
+        """A cell for this request, or why there is none."""
+
+    def first_token(self, decision_id: str, now_s: float) -> None:
+        """The first body byte of its response passed the gateway."""
+
+    def finished(self, decision_id: str, outcome: Outcome, now_s: float) -> None:
+        """Its access-log entry arrived."""
+
+
+class Learns(Protocol):
+    """Takes in what the gateway hears, late, of cells and paths."""
+
+    def observe_view(self, view: GridView, now_s: float) -> None:
+        """A grid view arrived from control."""
+
+    def observe_path(self, path: PathReading, now_s: float) -> None:
+        """A probe of a path came back."""
+
+
+class Policy(Decides, Learns, Protocol):
+    """Both; one object per gateway."""
+
+
+MakePolicy = Callable[[int], Policy]  # number of gateways -> a fresh policy for one of them
