@@ -53,9 +53,9 @@ class PickService(Protocol):
         ...
 
     def served(self, decision_id: str, address: str | None, status: int, ending: Ending) -> None:
-        """The end; exactly once per decision. `address`: who answered, if the proxy told; `status` 0 = no answer seen."""
+        """The end; exactly once per decision. `address`: who answered, if the proxy told; `status` 0 = none seen."""
         ...
 
     def addresses(self, cell_ids: tuple[str, ...]) -> tuple[str, ...]:
-        """Where this gateway reaches these cells, "ip:port" each, in order; cells that it does not know are left out."""
+        """Where this gateway reaches these cells, "ip:port" each, in order; unknown cells are left out."""
         ...

@@ -1,4 +1,4 @@
-"""Addresses as the Endpoint Picker Protocol writes them: "ip:port", "[ip6]:port", and subset hints with bare addresses."""
+"""Addresses as the Endpoint Picker Protocol writes them: "ip:port", "[ip6]:port"; in hints also without a port."""
 
 from collections.abc import Iterable
 
