@@ -22,7 +22,7 @@ class OwnEvidence:
 
     def on_served(self, ttft_s: float | None, now_s: float) -> None:
         """A request that was answered; its TTFT in seconds when known."""
-        if ttft_s is not None and math.isfinite(ttft_s) and ttft_s >= 0:
+        if ttft_s is not None and 0.0 <= ttft_s < math.inf:
             self.ttfts.append((now_s, ttft_s))
 
     def on_failed(self, now_s: float) -> None:

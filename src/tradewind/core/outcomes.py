@@ -39,8 +39,9 @@ def kind_of(outcome: Outcome) -> Kind:
             return Kind.FAILURE
     if outcome.stream_error_code is not None:
         return Kind.REFUSAL if outcome.stream_error_code in _REFUSALS else Kind.FAILURE
-    if outcome.status == 200 and outcome.response_bytes == 0 and outcome.ttft_s is None:
-        return Kind.FAILURE
+    if outcome.status == 200:
+        empty = outcome.ttft_s is None and outcome.response_bytes == 0
+        return Kind.FAILURE if empty else Kind.SERVED
     return kind_of_status(outcome.status)
 
 

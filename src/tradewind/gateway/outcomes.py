@@ -68,10 +68,11 @@ class Series:
     def add(self, outcome: Outcome) -> None:
         """Count one outcome."""
         hundreds = outcome.status // 100
-        self.statuses[hundreds if hundreds < len(STATUS_CLASSES) else 0] += 1
+        self.statuses[hundreds if hundreds < 6 else 0] += 1
         self.e2e_s.add(outcome.duration_s)
-        if outcome.ttft_s is not None:
-            self.ttft_s.add(outcome.ttft_s)
+        ttft_s = outcome.ttft_s
+        if ttft_s is not None:
+            self.ttft_s.add(ttft_s)
 
     def merge(self, other: "Series") -> None:
         """Count all that `other` has counted."""

@@ -43,7 +43,7 @@ class RequestLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 def line_of(outcome: Outcome, *, at_unix_s: float) -> RequestLine:
     """The line of one outcome, with every foreign string cut."""
     request_id, model, flags = outcome.request_id, outcome.model, outcome.flags
-    return RequestLine(  # by position: naming twenty arguments costs as much as all the rest
+    return RequestLine(  # by position: naming so many arguments costs as much as all the rest
         int(at_unix_s * 1e3 + 0.5) / 1e3,
         request_id if len(request_id) <= MAX_TEXT else request_id[:MAX_TEXT],
         outcome.cell_id,
