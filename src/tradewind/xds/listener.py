@@ -25,7 +25,7 @@ from tradewind.xds.settings import GATEWAY_CLUSTER, LISTENER_NAME, ROUTES_NAME, 
 from tradewind.xds.usage import usage_filters
 
 ACCESS_LOG_NAME = "tradewind"
-_ACCESS_LOG_BUFFER_BYTES = 16_384
+_ACCESS_LOG_BUFFER_BYTES = 131_072  # a message costs its reader more than its entries do: one per flush, not many
 
 
 @cache
