@@ -1,0 +1,1 @@
+"""How many tokens a prompt has, before an engine has counted them."""

@@ -1,0 +1,1 @@
+"""From the bytes of a client's request to what the decision needs: model, length, and the hashes of its prefix."""
