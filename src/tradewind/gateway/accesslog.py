@@ -49,8 +49,7 @@ class AccessLogServer:
     def take_message(self, message: pb.Message) -> None:
         """Read all lines of one message."""
         for entry in message.http_logs.log_entry:
-            tags = entry.common_properties.custom_tags
-            self.take(tags[0].value if tags else b"")
+            self.take(entry.common_properties.custom_tags.value)
 
     def take(self, line: bytes) -> None:
         """Read one line; a request's makes an outcome, an attempt's waits for it."""

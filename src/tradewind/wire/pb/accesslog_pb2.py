@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0f\x61\x63\x63\x65sslog.proto\x12\x16tradewind.accesslog.v1\"=\n\x07Message\x12\x32\n\thttp_logs\x18\x02 \x01(\x0b\x32\x1f.tradewind.accesslog.v1.Entries\";\n\x07\x45ntries\x12\x30\n\tlog_entry\x18\x01 \x03(\x0b\x32\x1d.tradewind.accesslog.v1.Entry\"B\n\x05\x45ntry\x12\x39\n\x11\x63ommon_properties\x18\x01 \x01(\x0b\x32\x1e.tradewind.accesslog.v1.Common\":\n\x06\x43ommon\x12\x30\n\x0b\x63ustom_tags\x18\x16 \x03(\x0b\x32\x1b.tradewind.accesslog.v1.Tag\"\x14\n\x03Tag\x12\r\n\x05value\x18\x02 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0f\x61\x63\x63\x65sslog.proto\x12\x16tradewind.accesslog.v1\"=\n\x07Message\x12\x32\n\thttp_logs\x18\x02 \x01(\x0b\x32\x1f.tradewind.accesslog.v1.Entries\";\n\x07\x45ntries\x12\x30\n\tlog_entry\x18\x01 \x03(\x0b\x32\x1d.tradewind.accesslog.v1.Entry\"B\n\x05\x45ntry\x12\x39\n\x11\x63ommon_properties\x18\x01 \x01(\x0b\x32\x1e.tradewind.accesslog.v1.Common\":\n\x06\x43ommon\x12\x30\n\x0b\x63ustom_tags\x18\x16 \x01(\x0b\x32\x1b.tradewind.accesslog.v1.Tag\"\x14\n\x03Tag\x12\r\n\x05value\x18\x02 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)

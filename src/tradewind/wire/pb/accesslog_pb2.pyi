@@ -27,8 +27,8 @@ class Entry(_message.Message):
 class Common(_message.Message):
     __slots__ = ("custom_tags",)
     CUSTOM_TAGS_FIELD_NUMBER: _ClassVar[int]
-    custom_tags: _containers.RepeatedCompositeFieldContainer[Tag]
-    def __init__(self, custom_tags: _Optional[_Iterable[_Union[Tag, _Mapping]]] = ...) -> None: ...
+    custom_tags: Tag
+    def __init__(self, custom_tags: _Optional[_Union[Tag, _Mapping]] = ...) -> None: ...
 
 class Tag(_message.Message):
     __slots__ = ("value",)
