@@ -121,8 +121,7 @@ def lines(views: tuple[CellView, ...], rng: random.Random) -> Iterator[bytes]:
 
 
 def usage(rng: random.Random) -> dict[str, str]:
-    """Half of the answers are streams."""
+    """Half of the answers tell of cached tokens."""
     prompt, completion = rng.randrange(100, 4000), rng.randrange(1, 500)
-    if rng.random() < 0.5:
-        return {"answer": f"{prompt},{completion},"}
-    return {"prompt_tokens": f"{prompt}", "completion_tokens": f"{completion}", "cached_tokens": f"{prompt // 2}"}
+    cached = f"{prompt // 2}" if rng.random() < 0.5 else ""
+    return {"answer": f"{prompt},{completion},{cached},"}

@@ -161,9 +161,43 @@ def test_fc_16_every_form_of_event_passes_as_it_is(edge: Edge, engine: FakeEngin
     answer = edge.post(STREAM, headers={"x-request-id": f"form-{number}"})
     assert answer.body == text
     outcome = edge.outcome(f"form-{number}")
-    # Envoy waits for what follows a bare CR, and nothing does: the usage of such a stream stays unknown.
-    expected = (None, None, None) if newline == b"\r\r" else (7, 3, 4)
-    assert (outcome.prompt_tokens, outcome.completion_tokens, outcome.cached_tokens) == expected
+    assert (outcome.prompt_tokens, outcome.completion_tokens, outcome.cached_tokens) == (7, 3, 4)
+
+
+ODD = (
+    *(b"0", b"1.5", b"true", b"null", b'"x"', b"[]", b"[1]", b"{}", b"x", b"", b'[{"usage":1}]', b'{"usage":null}'),
+    *(b'{"usage":[1]}', b'{"usage":{"prompt_tokens":"a"}}', b'{"usage":{"prompt_tokens":{}}}', b'{"error":[]}'),
+    *(b'{"error":5}', b'{"usage":{"prompt_tokens":1e400}}', b'{"usage":{"prompt_tokens":-1}}', b"[" * 10_000),
+    *(b'{"a":' * 10_000, b'{"usage":{"prompt_tokens":' + b"9" * 400, b"\xff\xfe\x00", b'"usage"', b'"error":"'),
+)
+
+
+def test_odd_events_harm_nobody(edge: Edge, engine: FakeEngine) -> None:
+    """With Envoy 1.40's own JSON parser for events, `data: null` ended the process."""
+    engine.on(CHAT, [raw_sse(b"data: " + event + b"\n\n") for event in ODD] + [Reply(body=b"{}")])
+    for event in ODD:
+        assert edge.post(STREAM).body == b"data: " + event + b"\n\n"
+    assert edge.envoy.process.poll() is None
+    assert edge.post(BODY, headers={"x-request-id": "after-odd"}).status == 200
+    assert edge.outcome("after-odd").prompt_tokens is None
+
+
+def test_words_of_a_text_are_neither_usage_nor_error(edge: Edge, engine: FakeEngine) -> None:
+    said = json.dumps({"choices": [{"delta": {"content": '"usage":{"prompt_tokens":9},"error":{"code":500}'}}]})
+    engine.on(CHAT, raw_sse(f"data: {said}\n\n".encode()))
+    edge.post(STREAM, headers={"x-request-id": "said"})
+    outcome = edge.outcome("said")
+    assert (outcome.prompt_tokens, outcome.stream_error_code) == (None, None)
+
+
+def test_counts_that_come_in_parts_are_put_together(edge: Edge, engine: FakeEngine) -> None:
+    """Anthropic's way: the prompt first, the completion last; here also split inside the key."""
+    first = b'data: {"type":"message_start","message":{"usage":{"input_tokens":25,"output_tokens":1}}}\n\n'
+    last = b'data: {"type":"message_delta","usage":{"output_tokens":15}}\n\n'
+    engine.on(CHAT, raw_sse(first[:50], first[50:], b": ping\n\n" * 300, last[:40], last[40:]))
+    edge.post(STREAM, headers={"x-request-id": "parts"})
+    outcome = edge.outcome("parts")
+    assert (outcome.prompt_tokens, outcome.completion_tokens) == (25, 15)
 
 
 def test_fc_17_events_are_not_held_back(edge: Edge, engine: FakeEngine) -> None:

@@ -271,7 +271,12 @@ def running_edge(
     )
     gateway = GatewaySide(socket_path, {})
     config = EnvoyConfig(
-        node_id="edge", site="east", admin=f"127.0.0.1:{admin}", socket_path=socket_path, protocol=protocol
+        node_id="edge",
+        site="east",
+        admin=f"127.0.0.1:{admin}",
+        socket_path=socket_path,
+        pick_socket_path=str(directory / "pick.sock"),
+        protocol=protocol,
     )
     with running_envoy(config, directory, log_level=log_level) as envoy:
         builder = SnapshotBuilder(values) if lua_shares else NoShares(values)

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tradewind.config.addresses import Listen, is_ip, is_loopback, listens, split_address
+from tradewind.config.check_pick import pick_problems
 from tradewind.config.errors import ConfigError, Problem
 from tradewind.config.schema import GridConfig
 from tradewind.engine.profiles import PROFILES
@@ -222,6 +223,10 @@ def baseline_ok(baseline: str) -> bool:
     return name in {"", "round-robin", "least-request", "random"}
 
 
+def _pick(grid: GridConfig) -> Checks:
+    yield from pick_problems(grid, sites=known_sites(grid))
+
+
 def _numbers(grid: GridConfig) -> Checks:
     for where, value, least in _bounded_numbers(grid):
         if not value >= least or value == float("inf"):
@@ -242,6 +247,8 @@ def _bounded_numbers(grid: GridConfig) -> Iterator[tuple[str, float, float]]:
         yield f"{at}.limits.request_buffer_bytes", limits.request_buffer_bytes, 65_536
         yield f"{at}.limits.max_concurrent_requests", limits.max_concurrent_requests, 1
         yield f"{at}.limits.retries", limits.retries, 0
+        yield f"{at}.pick.timeout_s", gateway.pick.timeout_s, 0.001
+        yield f"{at}.pick.max_body_bytes", gateway.pick.max_body_bytes, 1024
     for index, agent in enumerate(grid.agents):
         yield f"$.agents[{index}].interval_s", agent.interval_s, 0.05
         yield f"$.agents[{index}].scrape_s", agent.scrape_s, 0.05
@@ -321,6 +328,7 @@ RULES: tuple[Callable[[GridConfig], Checks], ...] = (
     _port_clashes,
     _loopback,
     _baselines,
+    _pick,
     _numbers,
     _time_to_live,
     _models,

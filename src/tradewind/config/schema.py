@@ -30,6 +30,25 @@ class LimitsConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True)
     upstream_idle_timeout_s: float = 4.0  # below uvicorn's 5 s keep-alive
 
 
+class PickConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a gateway with `routing: pick` decides per request; times in seconds."""
+
+    policy: str = "cost"  # or a baseline of the same interface; `tradewind validate` lists them
+    timeout_s: float = 0.05  # a picker that takes longer leaves the request to the weights
+    max_body_bytes: int = 8_388_608  # of each body that the picker may see
+    session_header: str = ""  # requests with equal values of it stay together; "" = off
+    explain_key_env: str = ""  # environment variable with the key that lets a client ask why; "" = nobody may
+
+
+class ResidencyConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Requests that carry `header: value` are served in `sites` only. Other values of the header are refused."""
+
+    name: str
+    header: str
+    value: str
+    sites: list[str]
+
+
 class GatewayConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One gateway and its Envoy."""
 
@@ -40,13 +59,15 @@ class GatewayConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True
     envoy: Literal["supervised", "external"] = "supervised"
     envoy_admin: str = "127.0.0.1:0"
     envoy_concurrency: int = 1
-    routing: Literal["weights"] = "weights"
+    routing: Literal["weights", "pick"] = "weights"
     scoring: Literal["recipe", "published", "published-v2"] = "recipe"
     baseline: str = ""  # "", "round-robin", "least-request", "least-request:N", "random"
     slo_ttft_s: float = 1.5
     gamma: float = 1.0
     reach: dict[str, str] = {}  # cell id -> "ip:port", where this gateway reaches a cell by another address
     limits: LimitsConfig = LimitsConfig()
+    pick: PickConfig = PickConfig()
+    residency: list[ResidencyConfig] = []
 
 
 class CellConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ MAX_ATTEMPTS_KEPT = 16
 MAX_REQUESTS_KEPT = 10_000
 _ATTEMPT = "UpstreamEnd"
 _SEPARATORS = len(FIELDS) - 1
+_NO_ANSWER = ("", "", "", "")
 _UNNAMED_ERROR_CODE = 500  # an error event without a numeric code
 
 _CellOf: TypeAlias = Callable[[str], str | None]
@@ -68,7 +69,7 @@ class AccessLogServer:
 
     def _remember(self, fields: list[str]) -> None:
         _, status, flags, host, request_id, *_ = fields
-        attempt = FailedAttempt(self._cell_of(host), _text(flags) or status)
+        attempt = FailedAttempt(self._cell_of(host), status if flags in ("", "-") else flags)
         attempts = self._failed.pop(request_id, ())
         self._failed[request_id] = (*attempts, attempt)[-MAX_ATTEMPTS_KEPT:]
         if len(self._failed) > MAX_REQUESTS_KEPT:
@@ -90,34 +91,34 @@ def read_request(fields: list[str], cell_of: _CellOf, failed: Sequence[FailedAtt
     """
     (
         _, status, flags, host, request_id, tries, route, request_bytes, response_bytes, attempt_us, ttft_us, end_us,
-        duration_ms, answer, prompt, completion, cached, error_code, retry_after, error_text,
+        duration_ms, answer, retry_after, decision,
     ) = fields  # fmt: skip
-    if answer:
-        prompt, completion, cached = answer.split(",")
-    flags = _text(flags)
+    prompt, completion, cached, error_code = answer.split(",") if answer else _NO_ANSWER
+    flags = "" if flags == "-" else flags  # "-" is no flag
     attempts = int(tries or 0) or 1
     cell_id = cell_of(host) if host else None
     earlier_cells, reasons = _earlier(failed, attempts) if failed else ((), ())
-    return Outcome(
-        request_id=request_id,
-        cell_id=cell_id,
-        model=_model(route),
-        status=int(status),
-        flags=flags,
-        attempts=attempts,
-        attempted_cells=(*earlier_cells, cell_id) if cell_id else earlier_cells,
-        attempt_failures=reasons,
-        request_bytes=int(request_bytes),
-        response_bytes=int(response_bytes),
-        ttft_s=int(ttft_us) / 1e6 if ttft_us else None,
-        attempt_s=int(attempt_us) / 1e6 if attempt_us else None,
-        duration_s=int(end_us) / 1e6 if end_us else int(duration_ms) / 1e3,
-        prompt_tokens=_count(prompt) if prompt else None,
-        cached_tokens=_count(cached) if cached else None,
-        completion_tokens=_count(completion) if completion else None,
-        stream_error_code=_error_code(error_code) if error_code or error_text else None,
-        retry_after_s=_seconds(retry_after) if retry_after else None,
-        client_cancelled=bool(flags) and "DC" in flags.split(","),
+    return Outcome(  # by position, in the order of its fields: names would cost a microsecond per request
+        request_id,
+        cell_id,
+        _model(route),
+        int(status),
+        flags,
+        attempts,
+        (*earlier_cells, cell_id) if cell_id else earlier_cells,
+        reasons,
+        int(request_bytes),
+        int(response_bytes),
+        int(ttft_us) / 1e6 if ttft_us else None,
+        int(attempt_us) / 1e6 if attempt_us else None,
+        int(end_us) / 1e6 if end_us else int(duration_ms) / 1e3,
+        int(prompt) if prompt else None,
+        int(cached) if cached else None,
+        int(completion) if completion else None,
+        int(error_code) or _UNNAMED_ERROR_CODE if error_code else None,
+        _seconds(retry_after) if retry_after else None,
+        bool(flags) and "DC" in flags.split(","),
+        decision,
     )
 
 
@@ -133,21 +134,6 @@ def _model(route_name: str) -> str | None:
     """Routes of pools are named pool/<version>/<model>."""
     kind, _, rest = route_name.partition("/")
     return rest.partition("/")[2] or None if kind == "pool" else None
-
-
-def _text(flags: str) -> str:
-    """Envoy writes "-" for no flag."""
-    return "" if flags == "-" else flags
-
-
-def _count(value: str) -> int:
-    """A number of JSON, which need not be whole."""
-    return int(value) if value.isdecimal() else int(float(value))
-
-
-def _error_code(code: str) -> int:
-    """The code of an error event, which may be without a numeric one."""
-    return _count(code) if code else _UNNAMED_ERROR_CODE
 
 
 def _seconds(value: str) -> float | None:

@@ -8,7 +8,7 @@ from typing import Literal
 import aiohttp
 
 from tradewind.xds.endpoints import split_address
-from tradewind.xds.settings import GATEWAY_CLUSTER
+from tradewind.xds.settings import GATEWAY_CLUSTER, PICKER_CLUSTER
 
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _TYPE = "type.googleapis.com/"
@@ -23,6 +23,7 @@ class EnvoyConfig:
     site: str
     admin: str  # "ip:port", loopback
     socket_path: str  # the gateway's Unix socket: ADS and access log
+    pick_socket_path: str = ""  # the picker's Unix socket; "" = Envoy will never be told to ask it
     grid: str = "tradewind"
     protocol: Literal["delta", "sotw"] = "delta"
     max_downstream_connections: int = 50_000
@@ -43,7 +44,7 @@ def bootstrap(config: EnvoyConfig) -> dict[str, object]:
         "node": {"id": config.node_id, "cluster": config.grid, "locality": {"region": config.site}},
         "admin": {"address": {"socket_address": {"address": ip, "port_value": port}}},
         "dynamic_resources": {"ads_config": ads, "cds_config": source, "lds_config": source},
-        "static_resources": {"clusters": [_gateway_cluster(config.socket_path)]},
+        "static_resources": {"clusters": _static_clusters(config)},
         "overload_manager": _overload(config.max_downstream_connections),
     }
 
@@ -69,17 +70,37 @@ def command(
     ]
 
 
+def _static_clusters(config: EnvoyConfig) -> list[dict[str, object]]:
+    clusters = [_gateway_cluster(config.socket_path)]
+    return [*clusters, _picker_cluster(config.pick_socket_path)] if config.pick_socket_path else clusters
+
+
+def _picker_cluster(path: str) -> dict[str, object]:
+    return {
+        "name": PICKER_CLUSTER,
+        "type": "STATIC",
+        "connect_timeout": "0.25s",
+        "load_assignment": _pipe(PICKER_CLUSTER, path),
+        # A picker that is behind must be found out by its timeout, not by a queue in Envoy.
+        "circuit_breakers": {"thresholds": [{"max_connections": 256, "max_pending_requests": 256, "max_retries": 0}]},
+    }
+
+
+def _pipe(cluster: str, path: str) -> dict[str, object]:
+    endpoint = {"endpoint": {"address": {"pipe": {"path": path}}}}
+    return {"cluster_name": cluster, "endpoints": [{"lb_endpoints": [endpoint]}]}
+
+
 def _gateway_cluster(path: str) -> dict[str, object]:
     # Without keep-alive a gateway that vanished without closing its socket would go unnoticed for minutes.
     http2 = {"connection_keepalive": {"interval": "5s", "timeout": "2s"}}
     options = {"@type": _TYPE + _HTTP_OPTIONS, "explicit_http_config": {"http2_protocol_options": http2}}
-    endpoint = {"endpoint": {"address": {"pipe": {"path": path}}}}
     return {
         "name": GATEWAY_CLUSTER,
         "type": "STATIC",
         "connect_timeout": "1s",
         "typed_extension_protocol_options": {_HTTP_OPTIONS: options},
-        "load_assignment": {"cluster_name": GATEWAY_CLUSTER, "endpoints": [{"lb_endpoints": [endpoint]}]},
+        "load_assignment": _pipe(GATEWAY_CLUSTER, path),
     }
 
 

@@ -25,9 +25,17 @@ def gateway_dir(config: GridConfig, gateway_id: str) -> Path:
     return Path(config.state_dir).absolute() / f"gateway-{gateway_id}"
 
 
+def pick_socket_path(config: GridConfig, gateway_id: str) -> Path:
+    """The Unix socket of the picker, where `socket_path` puts sockets."""
+    return _socket(gateway_dir(config, gateway_id) / "pick.sock")
+
+
 def socket_path(config: GridConfig, gateway_id: str) -> Path:
     """The Unix socket for ADS and access log; in the temporary directory when state_dir is too deep for a socket."""
-    path = gateway_dir(config, gateway_id) / "xds.sock"
+    return _socket(gateway_dir(config, gateway_id) / "xds.sock")
+
+
+def _socket(path: Path) -> Path:
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
         return path
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
@@ -46,6 +54,7 @@ def envoy_config(config: GridConfig, gateway: GatewayConfig) -> EnvoyConfig:
         site=gateway.site,
         admin=gateway.envoy_admin,
         socket_path=str(socket_path(config, gateway.id)),
+        pick_socket_path=str(pick_socket_path(config, gateway.id)),
         grid=config.grid,
     )
 

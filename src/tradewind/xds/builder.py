@@ -1,6 +1,7 @@
 """Pools and weights to a snapshot, reusing whatever a weight change does not touch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import xxhash
 
@@ -10,8 +11,15 @@ from tradewind.xds.cluster import build_cluster
 from tradewind.xds.endpoints import EndpointBytes
 from tradewind.xds.fallback import still_serves
 from tradewind.xds.listener import build_listener
-from tradewind.xds.routes import fixed_routes, pool_route, route_configuration, with_shares
-from tradewind.xds.settings import LISTENER_NAME, ROUTES_NAME, ModelInfo, XdsSettings
+from tradewind.xds.routes import (
+    fixed_routes,
+    pool_route,
+    residency_refusals,
+    residency_unserved,
+    route_configuration,
+    with_shares,
+)
+from tradewind.xds.settings import LISTENER_NAME, ROUTES_NAME, ModelInfo, ResidencyRule, XdsSettings
 from tradewind.xds.snapshot import Resource, Snapshot
 
 _MAX_MODEL_CHARS = 256
@@ -41,14 +49,13 @@ class SnapshotBuilder:
         refused: list[tuple[str, str]] = []
         pools = [self._usable(pool, refused) for pool in routing.pools if _nameable(pool.model, refused)]
         self._bytes.trim(keep=2 * sum(len(pool.endpoints) for pool in pools) + 1024)
-        self._clusters = {name: self._cluster(name) for name in map(_cluster_name, pools)}
-        self._pool_routes = {name: self._base_route(name) for name in self._clusters}
+        parts = list(self._parts(pools))
+        self._clusters = {part.cluster: self._cluster(part.cluster) for part in parts}
+        self._pool_routes = {part.cluster: self._base_route(part) for part in parts}
         weighted = self._settings.policy.weighted
-        self._sets = {
-            name: self._endpoint_set(name, pool, weighted=weighted)
-            for name, pool in zip(self._clusters, pools, strict=True)
-        }
-        routes = [self._pool_route(pool, _cluster_name(pool), weighted=weighted) for pool in pools]
+        self._sets = {part.cluster: self._endpoint_set(part.cluster, part.pool, weighted=weighted) for part in parts}
+        routes = [residency_refusals(self._settings.residency)]
+        routes += [self._pool_route(part, weighted=weighted) for part in parts]
         routes.append(self._fixed_routes(pools, models))
         table = Resource.of(types.ROUTE, ROUTES_NAME, route_configuration(b"".join(routes)))
         resources = {
@@ -58,6 +65,14 @@ class SnapshotBuilder:
             types.ROUTE: {ROUTES_NAME: table},
         }
         return Snapshot(resources, refused=tuple(refused))
+
+    def _parts(self, pools: Sequence[PoolRouting]) -> Iterator["_Part"]:
+        """Every pool, after the parts of it that residency rules leave: the first route that matches is taken."""
+        for pool in pools:
+            for rule in self._settings.residency:
+                allowed = tuple(endpoint for endpoint in pool.endpoints if endpoint.site in rule.sites)
+                yield _Part(f"residency/{rule.name}/{pool.model}", replace(pool, endpoints=allowed), rule)
+            yield _Part(_cluster_name(pool), pool)
 
     def _endpoint_set(self, name: str, pool: PoolRouting, *, weighted: bool) -> tuple[PoolRouting, Resource]:
         held = self._sets.get(name)
@@ -92,14 +107,18 @@ class SnapshotBuilder:
             types.CLUSTER, name, build_cluster(name, self._settings).SerializeToString(deterministic=True)
         )
 
-    def _base_route(self, name: str) -> bytes:
-        known = self._pool_routes.get(name)
-        return pool_route(name.removeprefix(_CLUSTER_PREFIX), name, self._settings) if known is None else known
+    def _base_route(self, part: "_Part") -> bytes:
+        known = self._pool_routes.get(part.cluster)
+        return pool_route(part.pool.model, part.cluster, self._settings, part.rule) if known is None else known
 
-    def _pool_route(self, pool: PoolRouting, name: str, *, weighted: bool) -> bytes:
+    def _pool_route(self, part: "_Part", *, weighted: bool) -> bytes:
+        pool, rule = part.pool, part.rule
+        if rule is not None and not pool.endpoints:
+            return residency_unserved(pool.model, rule)
         table = self._bytes.table(pool) if weighted else ""
         version = xxhash.xxh3_64_hexdigest(table.encode())  # Lua reads a table anew when its route's name changes
-        return with_shares(self._pool_routes[name], model=pool.model, version=version, table=table)
+        base, name = self._pool_routes[part.cluster], rule.name if rule else ""
+        return with_shares(base, model=pool.model, version=version, table=table, rule=name)
 
     def _fixed_routes(self, pools: Sequence[PoolRouting], models: Sequence[ModelInfo]) -> bytes:
         known = {info.model: info for info in models}
@@ -108,6 +127,15 @@ class SnapshotBuilder:
         if self._fixed is None or self._fixed[:2] != (infos, only):
             self._fixed = (infos, only, fixed_routes(infos, only_model=only, settings=self._settings))
         return self._fixed[2]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A cluster of a pool: all of its endpoints, or those that a residency rule leaves."""
+
+    cluster: str
+    pool: PoolRouting
+    rule: ResidencyRule | None = None
 
 
 def _cluster_name(pool: PoolRouting) -> str:

@@ -1,14 +1,10 @@
 """The listener: HTTP rules of the edge, the filter chain, local replies, and the access log."""
 
-from functools import cache
-from importlib import resources
-
 from envoy.config.accesslog.v3 import accesslog_pb2
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
-from envoy.config.core.v3 import address_pb2, base_pb2, config_source_pb2, extension_pb2, grpc_service_pb2, protocol_pb2
+from envoy.config.core.v3 import address_pb2, config_source_pb2, extension_pb2, grpc_service_pb2, protocol_pb2
 from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
 from envoy.extensions.access_loggers.grpc.v3 import als_pb2
-from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from envoy.extensions.filters.http.router.v3 import router_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from envoy.extensions.http.early_header_mutation.header_mutation.v3 import header_mutation_pb2
@@ -20,18 +16,13 @@ from tradewind.xds import logline
 from tradewind.xds.cluster import ads_source, duration, pack
 from tradewind.xds.endpoints import split_address
 from tradewind.xds.local_replies import local_replies, status_filter
+from tradewind.xds.lua import lua_filter
+from tradewind.xds.pick import pick_filters
 from tradewind.xds.routes import LUA_FILTER
 from tradewind.xds.settings import GATEWAY_CLUSTER, LISTENER_NAME, ROUTES_NAME, XdsSettings
-from tradewind.xds.usage import usage_filters
 
 ACCESS_LOG_NAME = "tradewind"
 _ACCESS_LOG_BUFFER_BYTES = 131_072  # a message costs its reader more than its entries do: one per flush, not many
-
-
-@cache
-def lua_source() -> str:
-    """The Lua filter, as shipped in the package."""
-    return resources.files("tradewind.xds").joinpath("share.lua").read_text(encoding="utf-8")
 
 
 def build_listener(settings: XdsSettings) -> listener_pb2.Listener:
@@ -86,11 +77,10 @@ def _early_mutation() -> extension_pb2.TypedExtensionConfig:
 
 
 def _http_filters(settings: XdsSettings) -> list[hcm_pb2.HttpFilter]:
-    lua = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=lua_source()))
     router = router_pb2.Router(suppress_envoy_headers=True, upstream_log=[_access_log(settings, only=_failed())])
     return [
-        *usage_filters(),
-        hcm_pb2.HttpFilter(name=LUA_FILTER, typed_config=pack(lua)),
+        *(pick_filters(settings.picker) if settings.picker else ()),
+        lua_filter(LUA_FILTER, *(("share",) if settings.picker else ("share", "answer"))),
         hcm_pb2.HttpFilter(name="envoy.filters.http.router", typed_config=pack(router)),
     ]
 

@@ -1,11 +1,11 @@
 """What Envoy writes into the access log of each request and each failed attempt: one text, which is cheap to read."""
 
-from tradewind.xds.usage import NAMESPACE
+from tradewind.xds.pick import DECISION_HEADER
+from tradewind.xds.pick import METADATA as PICK_METADATA
 
 TAG = "line"
 SEPARATOR = "\n"  # no header can hold one, and no model name may
 _SINCE_START = "%COMMON_DURATION(DS_RX_BEG:{}:us)%"
-_USAGE = f"%DYNAMIC_METADATA({NAMESPACE}:{{}})%"
 
 # Field -> Envoy's command operator, in order; a field without a value is empty. Engines flush headers early: the first
 # token is the first byte of the body.
@@ -23,12 +23,8 @@ FIELDS = {
     "ttft_us": _SINCE_START.format("US_RX_BODY_BEG"),
     "end_us": _SINCE_START.format("DS_TX_END"),  # empty when the answer did not end
     "duration_ms": "%DURATION%",
-    "answer": _USAGE.format("answer"),  # of a whole JSON answer: prompt, completion, cached
-    "prompt_tokens": _USAGE.format("prompt_tokens"),  # of a stream, as are the next ones
-    "completion_tokens": _USAGE.format("completion_tokens"),
-    "cached_tokens": _USAGE.format("cached_tokens"),
-    "error_code": _USAGE.format("error_code"),
+    "answer": "%DYNAMIC_METADATA(tradewind.usage:answer)%",  # of answer.lua: prompt, completion, cached, error code
     "retry_after": "%RESP(retry-after)%",
-    "error_text": f"%DYNAMIC_METADATA({NAMESPACE}:error_text):1%",  # whether there is one; the engine's words stay out
+    "decision": f"%DYNAMIC_METADATA({PICK_METADATA}:{DECISION_HEADER})%",  # the picker's id, empty without one
 }
 LINE = SEPARATOR.join(FIELDS.values())

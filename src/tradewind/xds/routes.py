@@ -12,7 +12,8 @@ from google.protobuf import wrappers_pb2
 
 from tradewind.xds.cluster import duration, pack
 from tradewind.xds.encode import message_field, varint_field
-from tradewind.xds.settings import MULTIPART_PATHS, ROUTES_NAME, ModelInfo, XdsSettings
+from tradewind.xds.pick import CREDENTIALS, asks_picker
+from tradewind.xds.settings import MULTIPART_PATHS, ROUTES_NAME, ModelInfo, ResidencyRule, XdsSettings
 
 POOL_HEADER = "x-tw-pool"
 LUA_FILTER = "tradewind.share"
@@ -31,8 +32,6 @@ _RETRY_ON = "connect-failure,refused-stream,reset,retriable-status-codes"
 # Each attempt is a table look-up of some 50 ns; a dead cell may hold nearly all of the table.
 _HOST_SELECTION_ATTEMPTS = 4096
 
-CREDENTIAL_HEADERS = ("authorization", "proxy-authorization", "x-api-key", "api-key", "cookie")
-
 
 def _dump(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
@@ -43,19 +42,21 @@ def error_body(message: str, *, kind: str, code: str, param: str | None = None) 
     return _dump({"error": {"message": message, "type": kind, "param": param, "code": code}})
 
 
-def pool_route(model: str, cluster: str, settings: XdsSettings) -> bytes:
-    """The serialised route of one pool, without what changes with the weights."""
+def pool_route(model: str, cluster: str, settings: XdsSettings, rule: ResidencyRule | None = None) -> bytes:
+    """The serialised route of one pool, without what changes with the weights. `rule`: of its requests only."""
+    headers = [_header_is(POOL_HEADER, model)] + ([_header_is(rule.header, rule.value)] if rule else [])
     route = route_pb2.Route(
-        match=route_pb2.RouteMatch(prefix="/", headers=[_header_is(POOL_HEADER, model)]),
+        match=route_pb2.RouteMatch(prefix="/", headers=headers),
         route=_action(cluster, settings),
         request_headers_to_remove=_removed_headers(settings),
     )
     return bytes(route.SerializeToString(deterministic=True))
 
 
-def with_shares(route: bytes, *, model: str, version: str, table: str) -> bytes:
+def with_shares(route: bytes, *, model: str, version: str, table: str, rule: str = "") -> bytes:
     """A pool's route as a field of its virtual host. `table` empty: Envoy's own policy spreads, Lua picks nothing."""
-    name = message_field(_ROUTE_NAME, f"pool/{version if table else ''}/{model}".encode())
+    mark = f"{version}.{rule}" if rule and table else version if table else ""
+    name = message_field(_ROUTE_NAME, f"pool/{mark}/{model}".encode())
     if not table:
         return message_field(_HOST_ROUTES, route + name)
     value = message_field(_VALUE_STRING, table.encode())
@@ -90,13 +91,13 @@ def _retry_policy(settings: XdsSettings) -> route_pb2.RetryPolicy:
 
 def _removed_headers(settings: XdsSettings) -> list[str]:
     internal = [POOL_HEADER, "tradewind-model"]
-    return internal if settings.forward_authorization else [*internal, *CREDENTIAL_HEADERS]
+    return internal if settings.forward_authorization else [*internal, *CREDENTIALS]
 
 
 def fixed_routes(models: Sequence[ModelInfo], *, only_model: str, settings: XdsSettings) -> bytes:
     """Serialised routes that follow the pools: entry points of Lua, the model list, refusals."""
-    routes = [_entry(path, "json", only_model) for path in settings.json_paths]
-    routes += [_entry(path, "multipart", only_model) for path in MULTIPART_PATHS]
+    routes = [_entry(path, "json", only_model, settings) for path in settings.json_paths]
+    routes += [_entry(path, "multipart", only_model, settings) for path in MULTIPART_PATHS]
     routes.append(_answer(_exact("/v1/models", "GET"), 200, _model_list(models)))
     routes += [_answer(_exact(_model_path(m.model), "GET"), 200, _dump(_model_entry(m))) for m in models]
     routes.append(_answer(_model_prefix(), 404, _MODEL_NOT_FOUND))
@@ -125,10 +126,53 @@ _NOT_FOUND = error_body("This path is not served.", kind="invalid_request_error"
 _BAD_METHOD = error_body("This method is not allowed here.", kind="invalid_request_error", code="method_not_allowed")
 
 
-def _entry(path: str, kind: str, only_model: str) -> route_pb2.Route:
+def residency_refusals(rules: Sequence[ResidencyRule]) -> bytes:
+    """Serialised routes that refuse a value no rule knows: a typing error must not open every site."""
+    routes = []
+    for header in sorted({rule.header for rule in rules}):
+        known = [_header_is(header, rule.value) for rule in rules if rule.header == header]
+        unknown = [route_pb2.HeaderMatcher(name=header, present_match=True), *map(_not, known)]
+        body = error_body(
+            f"No residency rule knows this value of {header}.",
+            kind="invalid_request_error",
+            code="residency_unknown",
+            param=header,
+        )
+        routes.append(_residency(_answer(route_pb2.RouteMatch(prefix="/", headers=unknown), 403, body), header))
+    return b"".join([_route_field(route) for route in routes])
+
+
+def residency_unserved(model: str, rule: ResidencyRule) -> bytes:
+    """The serialised route that says that no allowed site serves a model."""
+    match = route_pb2.RouteMatch(
+        prefix="/", headers=[_header_is(POOL_HEADER, model), _header_is(rule.header, rule.value)]
+    )
+    body = error_body(
+        f"The residency rule {rule.name} leaves no site that serves this model now.",
+        kind="service_unavailable",
+        code="residency_unserved",
+    )
+    return _route_field(_residency(_answer(match, 503, body), rule.name))
+
+
+def _residency(route: route_pb2.Route, name: str) -> route_pb2.Route:
+    """Named, so that share.lua leaves it alone."""
+    route.name = f"residency/{name}"
+    return route
+
+
+def _not(matcher: route_pb2.HeaderMatcher) -> route_pb2.HeaderMatcher:
+    matcher.invert_match = True
+    return matcher
+
+
+def _entry(path: str, kind: str, only_model: str, settings: XdsSettings) -> route_pb2.Route:
     """Where Lua starts reading for the model; the answer given if it finds none is the one for unknown models."""
     route = _answer(_exact(path, "POST"), 404, _MODEL_NOT_FOUND)
     route.name = f"entry/{kind}/{only_model}"
+    if settings.picker is not None and kind == "json":
+        for name, config in asks_picker().items():
+            route.typed_per_filter_config[name].CopyFrom(config)
     return route
 
 

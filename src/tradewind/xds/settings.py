@@ -7,6 +7,7 @@ from typing import Literal
 from tradewind.config.schema import GatewayConfig
 
 GATEWAY_CLUSTER = "tradewind-gateway"  # static, in the bootstrap: the gateway's Unix socket (ADS and access log)
+PICKER_CLUSTER = "tradewind-picker"  # static, in the bootstrap: the picker's Unix socket
 LISTENER_NAME = "front"
 ROUTES_NAME = "front"
 
@@ -63,6 +64,25 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PickerSettings:
+    """How Envoy asks the picker. Times in seconds."""
+
+    timeout_s: float = 0.05  # beyond it the request goes by the weights
+    max_body_bytes: int = 8_388_608  # of each body; the rest stays in Envoy
+    headers: tuple[str, ...] = ()  # more request headers that the picker reads, lower case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidencyRule:
+    """Requests whose `header` is `value` stay in `sites`, whoever decides, and whatever fails."""
+
+    name: str
+    header: str  # lower case
+    value: str
+    sites: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class XdsSettings:
     """Everything in a snapshot that does not follow from the pools. Times in seconds."""
 
@@ -79,6 +99,8 @@ class XdsSettings:
     access_log_flush_s: float = 0.05
     forward_authorization: bool = False  # True: the client's own key reaches the engines of every site
     tokenize: bool = True  # POST /tokenize is routed
+    picker: PickerSettings | None = None  # None: shares alone decide
+    residency: tuple[ResidencyRule, ...] = ()
 
     @property
     def json_paths(self) -> tuple[str, ...]:
@@ -98,4 +120,19 @@ def settings_of(gateway: GatewayConfig) -> XdsSettings:
         max_concurrent_requests=limits.max_concurrent_requests,
         retries=limits.retries,
         upstream_idle_timeout_s=limits.upstream_idle_timeout_s,
+        picker=_picker(gateway) if gateway.routing == "pick" else None,
+        residency=tuple(
+            ResidencyRule(name=rule.name, header=rule.header.lower(), value=rule.value, sites=tuple(rule.sites))
+            for rule in gateway.residency
+        ),
+    )
+
+
+def _picker(gateway: GatewayConfig) -> PickerSettings:
+    pick = gateway.pick
+    headers = {rule.header.lower() for rule in gateway.residency} | {pick.session_header.lower()} - {""}
+    return PickerSettings(
+        timeout_s=pick.timeout_s,
+        max_body_bytes=pick.max_body_bytes,
+        headers=tuple(sorted(headers)),
     )

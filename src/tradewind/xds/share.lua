@@ -288,6 +288,13 @@ end
 function envoy_on_request(h)
   if not seeded then seed(h) end
   clean(h:headers())
+  local cell = h:headers():get("x-tw-cell") -- the picker's answer, with the pool; a client's own was removed
+  if cell then
+    h:headers():remove("x-tw-cell")
+    h:clearRouteCache()
+    h:setUpstreamOverrideHost(cell, false)
+    return
+  end
   local kind, only = match(h:streamInfo():routeName() or "", "^entry/(%l+)/(.*)$")
   if not kind then return end
   local model, code = model_of(h, kind, only)
@@ -299,60 +306,13 @@ function envoy_on_request(h)
   h:headers():replace("x-tw-pool", model)
   h:clearRouteCache()
   local metadata = h:metadata() -- resolves the route again, but only if it was not asked for before
-  local version = match(h:streamInfo():routeName() or "", "^pool/(%x*)/")
+  local name = h:streamInfo():routeName() or ""
+  local version = match(name, "^pool/([^/]*)/")
+  if sub(name, 1, 10) == "residency/" then return end
   if not version then return refuse_unknown(h, model) end
   if version == "" then return end -- a baseline, or a pool without cells
-  local pool = pools[model] or new_pool(model)
+  local key = model .. (match(version, "%..*$") or "") -- a residency rule's part of a pool has shares of its own
+  local pool = pools[key] or new_pool(key)
   if pool.version ~= version then load_table(pool, metadata:get("shares"), version) end
   h:setUpstreamOverrideHost(pool.pick(pool), false)
-end
-
--- Responses ----------------------------------------------------------------------------------------------------------
-
-local TAIL_BYTES = 1024  -- the usage of a whole JSON answer stands at its end
-local SMALL_BYTES = 65536 -- an answer of known length up to this is read at once, a longer one as it passes
-
-local function number_after(text, name, from)
-  local _, stop = find(text, name, from, true)
-  return stop and match(text, "^%s*:%s*(%d+)", stop + 1)
-end
-
--- "prompt,completion,cached" of the last "usage" that is not inside a string; nil if there is none.
-local function usage_of(tail)
-  local at, from = find(tail, '"usage"', 1, true), nil
-  while at do
-    if byte(tail, at - 1) ~= 92 then from = at + 7 end
-    at = find(tail, '"usage"', at + 7, true)
-  end
-  if not from or not find(tail, "^%s*:%s*{", from) then return nil end
-  local prompt = number_after(tail, '"prompt_tokens"', from) or number_after(tail, '"input_tokens"', from)
-  local completion = number_after(tail, '"completion_tokens"', from) or number_after(tail, '"output_tokens"', from)
-  return (prompt or "") .. "," .. (completion or "") .. "," .. (number_after(tail, '"cached_tokens"', from) or "")
-end
-
-local function tail_of(h, length)
-  if length and length <= SMALL_BYTES then
-    local body = h:body()
-    local n = body and body:length() or 0
-    return n > 0 and body:getBytes(math.max(0, n - TAIL_BYTES), math.min(n, TAIL_BYTES)) or ""
-  end
-  local tail = ""
-  for chunk in h:bodyChunks() do
-    local n = chunk:length()
-    if n >= TAIL_BYTES then
-      tail = chunk:getBytes(n - TAIL_BYTES, TAIL_BYTES)
-    elseif n > 0 then
-      tail = sub(tail .. chunk:getBytes(0, n), -TAIL_BYTES)
-    end
-  end
-  return tail
-end
-
--- Holds nothing back that a client could use early. Streams of events are read by Envoy's own filter.
-function envoy_on_response(h)
-  local headers = h:headers()
-  local content_type = headers:get("content-type")
-  if not content_type or sub(content_type, 1, 16) ~= "application/json" then return end
-  local usage = usage_of(tail_of(h, tonumber(headers:get("content-length"))))
-  if usage then h:streamInfo():dynamicMetadata():set("tradewind.usage", "answer", usage) end
 end

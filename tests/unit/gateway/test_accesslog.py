@@ -71,27 +71,23 @@ def test_attempts_of_requests_that_never_end_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("11,5,4", (11, 5, 4)), ("11,,", (11, None, None)), (",,", (None, None, None))]
-)
-def test_usage_of_a_whole_answer(text: str, expected: tuple[int | None, ...]) -> None:
-    (outcome,) = outcomes(line(answer=text))
-    assert (outcome.prompt_tokens, outcome.completion_tokens, outcome.cached_tokens) == expected
-
-
-@pytest.mark.parametrize(
-    ("fields", "error"),
+    ("text", "expected"),
     [
-        ({}, None),
-        ({"error_code": "400"}, 400),
-        ({"error_code": "429.5"}, 429),
-        ({"error_text": "x"}, 500),
-        ({"error_code": "400", "error_text": "\n"}, 400),
+        ("", (None, None, None, None)),
+        ("11,5,4,", (11, 5, 4, None)),
+        ("11,,,", (11, None, None, None)),
+        ("7,3,0,400", (7, 3, 0, 400)),
+        (",,,0", (None, None, None, 500)),
     ],
 )
-def test_usage_and_errors_of_a_stream(fields: dict[str, str], error: int | None) -> None:
-    (outcome,) = outcomes(line(prompt_tokens=7, completion_tokens="3.0", cached_tokens=0, **fields))
-    assert (outcome.prompt_tokens, outcome.completion_tokens, outcome.cached_tokens) == (7, 3, 0)
-    assert outcome.stream_error_code == error
+def test_usage_and_errors_of_an_answer(text: str, expected: tuple[int | None, ...]) -> None:
+    (outcome,) = outcomes(line(answer=text))
+    found = (outcome.prompt_tokens, outcome.completion_tokens, outcome.cached_tokens, outcome.stream_error_code)
+    assert found == expected
+
+
+def test_the_decision_is_joined() -> None:
+    assert [outcome.decision_id for outcome in outcomes(line(), line(decision="d-1"))] == ["", "d-1"]
 
 
 def test_nobody_reached() -> None:
@@ -115,9 +111,9 @@ def test_odd_retry_after_is_unknown(retry_after: str) -> None:
     "odd",
     [
         line(ttft_us="soon"),
-        line(answer="1,2"),
-        line(error_code="1e999"),
-        line(prompt_tokens="nan"),
+        line(answer="1,2,3"),
+        line(answer=",,,1e999"),
+        line(answer="nan,,,"),
         line(status=""),
         b"",
         b"UpstreamEnd",

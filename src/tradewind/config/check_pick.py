@@ -1,0 +1,57 @@
+"""Do the sections on picking and residency make sense?"""
+
+import re
+from collections.abc import Iterator
+
+from tradewind.config.errors import Problem
+from tradewind.config.schema import GatewayConfig, GridConfig
+
+_HEADER = re.compile(r"[a-z0-9!#$%&'*+.^|~-]{1,64}")  # no underscore: Envoy drops such headers
+_RULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}")  # part of a cluster's name
+MAX_RESIDENCY_RULES = 64  # each makes a route and a cluster of every pool
+
+
+def pick_problems(grid: GridConfig, *, sites: list[str]) -> Iterator[Problem]:
+    """Every problem of `pick` and `residency`. `sites`: the sites that the file knows."""
+    for index, gateway in enumerate(grid.gateways):
+        at = f"$.gateways[{index}]"
+        yield from _pick(at, gateway)
+        yield from _residency(at, gateway, sites)
+
+
+def _pick(at: str, gateway: GatewayConfig) -> Iterator[Problem]:
+    if gateway.routing == "pick" and gateway.baseline:
+        what = f"baseline {gateway.baseline!r} turns scoring off, and routing: pick needs its weights to fall back on"
+        write = "routing: weights, or a baseline in pick.policy"
+        yield Problem(where=f"{at}.baseline", what=what, write=write)
+    if gateway.pick.session_header and not _HEADER.fullmatch(gateway.pick.session_header.lower()):
+        yield _no_header(f"{at}.pick.session_header", gateway.pick.session_header)
+
+
+def _residency(at: str, gateway: GatewayConfig, sites: list[str]) -> Iterator[Problem]:
+    if len(gateway.residency) > MAX_RESIDENCY_RULES:
+        what = f"{len(gateway.residency)} rules"
+        yield Problem(where=f"{at}.residency", what=what, write=f"at most {MAX_RESIDENCY_RULES} rules")
+    names = [rule.name for rule in gateway.residency]
+    matches = [(rule.header.lower(), rule.value) for rule in gateway.residency]
+    for number, rule in enumerate(gateway.residency):
+        where = f"{at}.residency[{number}]"
+        if not _RULE_NAME.fullmatch(rule.name) or rule.name in names[:number]:
+            what = f"{rule.name!r} is not a name of its own"
+            yield Problem(where=f"{where}.name", what=what, write="letters, digits, '.' and '-', each name once")
+        if not _HEADER.fullmatch(rule.header.lower()) or rule.header.lower().startswith("x-tw-"):
+            yield _no_header(f"{where}.header", rule.header)
+        if not rule.value or matches[number] in matches[:number]:
+            what = f"value {rule.value!r} is empty or has a rule already"
+            yield Problem(where=f"{where}.value", what=what, write="the exact text of the header, each once")
+        if not rule.sites:
+            yield Problem(where=f"{where}.sites", what="no site is allowed", write="at least one site")
+        for place, site in enumerate(rule.sites):
+            if site not in sites:
+                what = f"there is no site {site!r}"
+                yield Problem(where=f"{where}.sites[{place}]", what=what, write=f"one of {', '.join(sites[:8])}")
+
+
+def _no_header(where: str, name: str) -> Problem:
+    what = f"{name!r} is not a header that reaches the gateway"
+    return Problem(where=where, what=what, write="letters, digits and '-', not beginning with x-tw-")

@@ -1,0 +1,1 @@
+"""The picker of one gateway: a question per request from Envoy, answered from memory."""

@@ -1,0 +1,73 @@
+"""What `routing: pick` adds to the chain: the question to the picker, and the first tokens it wants to hear of.
+
+Order: first.lua with answer.lua (adds what it has seen to the question; reads answers) -> ext_authz -> share.lua
+(obeys the picker's answer, or picks by shares when there is none). A picker that is dead, slow, or answers 5xx leaves
+the request to share.lua.
+"""
+
+from envoy.config.core.v3 import http_uri_pb2
+from envoy.config.route.v3 import route_components_pb2
+from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
+from envoy.type.matcher.v3 import string_pb2
+from google.protobuf import any_pb2
+
+from tradewind.xds.cluster import duration, pack
+from tradewind.xds.lua import lua_filter
+from tradewind.xds.settings import PICKER_CLUSTER, PickerSettings
+
+AUTHZ_FILTER = "tradewind.pick"
+FIRST_FILTER = "tradewind.first"
+METADATA = "envoy.filters.http.ext_authz"  # where ext_authz puts the decision's id, whatever its filter is named
+CELL_HEADER, POOL_HEADER, DECISION_HEADER = "x-tw-cell", "x-tw-pool", "x-tw-decision"
+FIRST_HEADER = "x-tw-first"  # "decision:age_ms,...": first tokens seen since the previous question
+PARTIAL_HEADER = "x-envoy-auth-partial-body"
+EXPLAIN_HEADER = "tradewind-explain"
+# What a picker needs to read a body and to know whose it is. Everything else stays in Envoy.
+_ASKED = ("content-type", "content-encoding", "x-request-id", "tradewind-model", EXPLAIN_HEADER, FIRST_HEADER)
+CREDENTIALS = ("authorization", "proxy-authorization", "x-api-key", "api-key", "cookie")
+_TOLD_CLIENT = ("tradewind-cell", "tradewind-reason", "tradewind-decision")
+
+
+def pick_filters(settings: PickerSettings) -> list[hcm_pb2.HttpFilter]:
+    """The filters before share.lua, in chain order. ext_authz is off but where a route switches it on."""
+    return [
+        lua_filter(FIRST_FILTER, "first", "answer"),
+        hcm_pb2.HttpFilter(name=AUTHZ_FILTER, typed_config=pack(_authz(settings)), disabled=True),
+    ]
+
+
+def asks_picker() -> dict[str, any_pb2.Any]:
+    """For `Route.typed_per_filter_config`: requests of this route are shown to the picker."""
+    on = ext_authz_pb2.ExtAuthzPerRoute(check_settings=ext_authz_pb2.CheckSettings())
+    return {AUTHZ_FILTER: pack(route_components_pb2.FilterConfig(config=pack(on)))}
+
+
+def _authz(settings: PickerSettings) -> ext_authz_pb2.ExtAuthz:
+    asked = (*_ASKED, *settings.headers)
+    service = ext_authz_pb2.HttpService(
+        server_uri=http_uri_pb2.HttpUri(
+            uri="http://picker", cluster=PICKER_CLUSTER, timeout=duration(settings.timeout_s)
+        ),
+        authorization_response=ext_authz_pb2.AuthorizationResponse(
+            allowed_upstream_headers=_names(CELL_HEADER, POOL_HEADER),
+            allowed_client_headers=_names("retry-after", "content-type"),
+            allowed_client_headers_on_success=_names(*_TOLD_CLIENT),
+            dynamic_metadata_from_headers=_names(DECISION_HEADER),
+        ),
+    )
+    return ext_authz_pb2.ExtAuthz(
+        http_service=service,
+        failure_mode_allow=True,
+        with_request_body=ext_authz_pb2.BufferSettings(
+            max_request_bytes=settings.max_body_bytes, allow_partial_message=True
+        ),
+        allowed_headers=_names(*asked),
+        disallowed_headers=_names(*CREDENTIALS),  # a key is nobody's business but the engine's
+    )
+
+
+def _names(*names: str) -> string_pb2.ListStringMatcher:
+    return string_pb2.ListStringMatcher(
+        patterns=[string_pb2.StringMatcher(exact=name, ignore_case=True) for name in names]
+    )

@@ -1,0 +1,36 @@
+"""Sections on picking and residency that make no sense say where and what to write."""
+
+import pytest
+
+from tradewind.config.check import check
+from tradewind.config.errors import ConfigError
+from tradewind.config.load import parse
+
+CELL = 'cells: [{id: a, site: eu, url: "http://127.0.0.1:8000"}]\n'
+RULE = "{name: eu-only, header: x-region, value: eu, sites: [eu]}"
+
+
+@pytest.mark.parametrize(
+    ("gateway", "expected"),
+    [
+        ("{routing: pick, baseline: random}", "$.gateways[0].baseline: baseline 'random' turns scoring off"),
+        ("{pick: {session_header: 'a b'}}", "$.gateways[0].pick.session_header: 'a b' is not a header"),
+        ("{pick: {timeout_s: 0}}", "$.gateways[0].pick.timeout_s: 0 is out of range"),
+        ("{residency: [{name: a, header: x_y, value: v, sites: [eu]}]}", "residency[0].header: 'x_y' is not a header"),
+        ("{residency: [{name: a, header: x-tw-a, value: v, sites: [eu]}]}", "not beginning with x-tw-"),
+        ("{residency: [{name: a, header: h, value: v, sites: [mars]}]}", "sites[0]: there is no site 'mars'; write one"),
+        ("{residency: [{name: a, header: h, value: v, sites: []}]}", "residency[0].sites: no site is allowed"),
+        ("{residency: [{name: a, header: h, value: '', sites: [eu]}]}", "is empty or has a rule already"),
+        (f"{{residency: [{RULE}, {RULE}]}}", "residency[1].name: 'eu-only' is not a name of its own"),
+        (f"{{residency: [{RULE}, {RULE.replace('eu-only', 'b')}]}}", "residency[1].value: value 'eu' is empty or has"),
+    ],
+)
+def test_wrong_sense_says_where_and_what_to_write(gateway: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(parse(f"{CELL}gateways: [{gateway}]"))
+    assert expected in str(caught.value)
+
+
+def test_a_good_section_passes() -> None:
+    grid = check(parse(f"{CELL}gateways: [{{routing: pick, residency: [{RULE}]}}]"))
+    assert grid.gateways[0].residency[0].sites == ["eu"]
