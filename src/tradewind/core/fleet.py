@@ -7,7 +7,7 @@ from tradewind.core.numbers import clip
 from tradewind.core.pools import pool_keys
 from tradewind.core.pressure import ClassMeans, Signals
 from tradewind.core.settings import ScoringSettings
-from tradewind.core.speed import step_law
+from tradewind.core.steplaw import step_law
 from tradewind.core.track import CellTrack
 from tradewind.model.cell import CellState
 from tradewind.model.view import CellView

@@ -3,48 +3,16 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tradewind.core.numbers import clip, known, median
 from tradewind.core.settings import SpeedSettings
+from tradewind.core.steplaw import StepLaw
 from tradewind.core.windows import EngineWindow, counter_delta
 from tradewind.model.telemetry import EngineReading, GpuReading
 
 LONG_PROMPT_S = 0.5  # nominal prefill of a mean prompt from which on 4 s are too short a window
 MIN_BUSY = 0.1  # of the window: with less, the estimate would be all noise
 MAX_BUSY = 3.0  # of the window: a long step may have begun well before it
-
-
-class StepLaw(NamedTuple):
-    """Milliseconds of engine time: per step, per step's weights, per prompt token, per sequence, per KV token.
-
-    Only ratios within one class matter, since speed is compared with the class median.
-    """
-
-    a0: float
-    w: float
-    b: float
-    c: float
-    d: float
-
-
-# Coefficients: the step-time study, table 3.3 (a 70B model in 4-bit weights; the last row is a fast small one).
-_LAWS = (
-    ("rtxpro6000", StepLaw(3.5, 24.0, 0.50, 0.10, 2.3e-4)),
-    ("h200", StepLaw(9.0, 11.2, 0.30, 0.06, 0.9e-4)),
-    ("h100", StepLaw(9.0, 15.0, 0.30, 0.06, 1.2e-4)),
-    ("l40s", StepLaw(5.0, 10.0, 0.10, 0.05, 2e-5)),
-)
-_DEFAULT_LAW = StepLaw(2.0, 3.0, 0.02, 0.02, 1e-5)
-
-
-def step_law(hardware: str | None) -> StepLaw:
-    """The law of a hardware class by its name, e.g. "rtx-pro-6000" or "NVIDIA H100 80GB HBM3"."""
-    name = "".join(character for character in (hardware or "").lower() if character.isalnum())
-    for key, law in _LAWS:
-        if key in name:
-            return law
-    return _DEFAULT_LAW
 
 
 def work_rate(
@@ -88,7 +56,7 @@ def _rate(
     sequences = 0.5 * ((known(start.running_requests) or 0.0) + (known(end.running_requests) or 0.0))
     kv_tokens = clip(known(end.kv_fill_ratio) or 0.0, 0.0, 1.0) * (kv_capacity_tokens or 0)
     prefill_s = computed * law.b / 1e3
-    decode_s = steps * (law.a0 + law.w + law.c * sequences + law.d * kv_tokens) / 1e3
+    decode_s = steps * (law.a0 + law.weights(max(1.0, sequences)) + law.c * sequences + law.d * kv_tokens) / 1e3
     finished = counter_delta(start.finished_total, end.finished_total) or 1.0
     busy_s = _busy_s(start, end, steps, prefill_s, seconds)
     return (prefill_s + decode_s) / busy_s, prefill_s / max(1.0, finished)

@@ -20,7 +20,8 @@ from tradewind.core.signals import (
     queue_signal,
 )
 from tradewind.core.slowstart import SlowStart
-from tradewind.core.speed import ClockSpeed, StepLaw, WorkSpeed, step_law, work_rate
+from tradewind.core.speed import ClockSpeed, WorkSpeed, work_rate
+from tradewind.core.steplaw import StepLaw, step_law
 from tradewind.core.windows import EngineWindow, counter_delta
 from tradewind.model.cell import CellState
 from tradewind.model.routing import WeightRow

@@ -17,7 +17,8 @@ from tradewind.core.settings import (
     SpeedSettings,
 )
 from tradewind.core.slowstart import SlowStart
-from tradewind.core.speed import ClockSpeed, WorkSpeed, class_medians, step_law, work_rate
+from tradewind.core.speed import ClockSpeed, WorkSpeed, class_medians, work_rate
+from tradewind.core.steplaw import step_law
 from tradewind.core.windows import EngineWindow
 from tradewind.model.telemetry import EngineReading, GpuReading
 
