@@ -19,11 +19,12 @@ from tradewind.gateway.admin import Reloaded, admin_app
 from tradewind.gateway.ads import AdsEvent, AdsServer
 from tradewind.gateway.describe import Describer
 from tradewind.gateway.events import EventRow
-from tradewind.gateway.files import find_gateway, prepare, socket_path
+from tradewind.gateway.files import find_gateway, pick_socket_path, prepare, socket_path
 from tradewind.gateway.link import ControlLink
 from tradewind.gateway.metrics import StateCollector
 from tradewind.gateway.outcomes import Summary
 from tradewind.gateway.paths import PathKeeper, Spawn
+from tradewind.gateway.pick.server import PickServer
 from tradewind.gateway.reload import ConfigWatch
 from tradewind.gateway.shapeprobe import ShapeProber
 from tradewind.gateway.status import GatewayStatus
@@ -42,6 +43,7 @@ MAX_TICK_SHARE = 0.2  # of the loop's time: a grid so large that ticks are slow 
 FLUSH_S = 0.5
 SAVE_S = 1.0
 WATCH_S = 1.0
+MAX_PICK_BODY_BYTES = 64 * 2**20  # beyond what any setting lets Envoy send
 GC_YOUNG = 20_000  # allocations between two collections of the youngest generation
 
 
@@ -83,6 +85,11 @@ class Shell:
         access_log = AccessLogServer(self._worker.cell_at, self._worker.on_outcome)
         socket = str(socket_path(config, gateway.id))
         self._ads = AdsServer(socket, self._on_ads, handlers=(access_log.handler(),), clock=clock)
+        self._picker = PickServer(
+            str(pick_socket_path(config, gateway.id)),
+            self._worker.on_question,
+            max_body_bytes=MAX_PICK_BODY_BYTES,
+        )
         self._describer = Describer(
             self._worker,
             ads=self._ads.state,
@@ -104,6 +111,7 @@ class Shell:
             except OSError as error:
                 raise CannotStart(f"admin address {worker.gateway.admin}: {error.strerror or error}") from error
             restored = worker.restore()
+            await self._picker.start()
             await self._ads.start()
             self._sync_links()
             for task in (self._save(), self._flush(), self._watch_config()):
@@ -119,6 +127,7 @@ class Shell:
         if state is not None:
             self._worker.saved.store(state)
         self._worker.request_log.write(self._worker.request_log.take())
+        await self._picker.stop()
         await self._ads.stop()
         await self._prober.close()
 

@@ -13,6 +13,9 @@ from tradewind.gateway.events import EventRing
 from tradewind.gateway.files import find_gateway, gateway_dir
 from tradewind.gateway.merge import ViewMerger
 from tradewind.gateway.outcomes import OutcomeBook
+from tradewind.gateway.pick.build import desk_settings, make_desk
+from tradewind.gateway.pick.desk import PickDesk
+from tradewind.gateway.pick.server import LEFT_TO_SHARES, Question, Reply
 from tradewind.gateway.requestlog import RequestLog, line_of
 from tradewind.gateway.saved import SavedState, SavedView
 from tradewind.gateway.steering import Steering, Step
@@ -97,6 +100,8 @@ class Worker:
             reach=gateway.reach,
             models=frozenset(config.models),
         )
+        self.desk: PickDesk | None = make_desk(config, gateway, clock=clock, rng=rng)
+        self._rng = rng
         self._effects = effects
         self._clock = clock
         self._unix_clock = unix_clock
@@ -121,6 +126,8 @@ class Worker:
         view = self.steering.merger.view(now_s=now_s)
         self._take_cells(view)
         self._take_models(view, self.steering.known_models(view))
+        if self.desk is not None:
+            self.desk.observe_view(view, now_s)
         self.ring.add("view.restored", None, f"{len(state.cells)} cells from disk")
         self._publish(restored, started_s=time.perf_counter())
         return True
@@ -142,6 +149,8 @@ class Worker:
         known = reading.cell_id in self.paths
         self.paths[reading.cell_id] = reading
         urgent = self.steering.scorer.observe_path(reading, self._clock())
+        if self.desk is not None:
+            self.desk.picker.observe_path(reading, self._clock())
         if changed:
             if known or reading.reachable is False:
                 state = "reachable" if reading.reachable else "unreachable"
@@ -157,6 +166,8 @@ class Worker:
         self.unattributed += outcome.cell_id is None
         if self.steering.scorer.observe_outcome(outcome, now_s):
             self._effects.tick_soon()
+        if self.desk is not None:
+            self.desk.on_outcome(outcome, now_s)
         self.book.add(outcome, known_models=self._known, now_s=now_s)
         self.request_log.add(line_of(outcome, at_unix_s=self._unix_clock()))
 
@@ -165,6 +176,10 @@ class Worker:
         self.ring.add("probe.answered", order.cell_id, f"{order.prompt_bytes} bytes: status {outcome.status}")
         if self.steering.scorer.observe_probe(order.cell_id, order, outcome.status, self._clock()):
             self._effects.tick_soon()
+
+    def on_question(self, question: Question) -> Reply:
+        """Envoy asks where a request should go."""
+        return LEFT_TO_SHARES if self.desk is None else self.desk.answer(question)
 
     def cell_at(self, address: str) -> str | None:
         """Which cell answers at "ip:port" as this gateway reaches it."""
@@ -180,6 +195,8 @@ class Worker:
             self.ring.add("cell.forgotten", cell_id, "unreachable, and no control has listed it for ten minutes")
         step = self.last = self.steering.tick(now_s=now_s)
         self._take_cells(step.view)
+        if self.desk is not None:
+            self.desk.tick(step.view, step.decision.rows, now_s)
         self.ring.take(step.events, now_s=now_s)
         models_changed = self._take_models(step.view, step.known)
         target = self.steering.in_force if step.publish is None and models_changed else step.publish
@@ -202,6 +219,7 @@ class Worker:
         if scoring != old_scoring:
             self.steering.scorer = make_scorer(*scoring)
         self.steering.reach, self.steering.models = gateway.reach, frozenset(config.models)
+        self._apply_pick(config, gateway)
         rebuild = settings_of(gateway) != settings_of(self.gateway)
         self.config, self.gateway = config, gateway
         if rebuild:
@@ -211,6 +229,15 @@ class Worker:
         self.ring.add("config.applied", None, "scoring and limits" if rebuild else "no limit changed")
         self._effects.tick_soon()
         return ""
+
+    def _apply_pick(self, config: GridConfig, gateway: GatewayConfig) -> None:
+        """A picker keeps what it has learned unless how it decides has changed."""
+        old, new = self.gateway, gateway
+        if (old.routing, old.pick.policy, old.site) != (new.routing, new.pick.policy, new.site) or self.desk is None:
+            self.desk = make_desk(config, gateway, clock=self._clock, rng=self._rng)
+            return
+        self.desk.settings = desk_settings(config, gateway)
+        self.desk.picker.set_reach(gateway.reach)
 
     def _publish(self, target: Routing, *, started_s: float) -> None:
         snapshot = self._builder.build(target, self._models)

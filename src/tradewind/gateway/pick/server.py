@@ -26,6 +26,9 @@ class Reply(NamedTuple):
     body: bytes = b""
 
 
+LEFT_TO_SHARES = Reply(503)
+
+
 class Question(NamedTuple):
     """What Envoy shows of a request: the path, some headers (names in lower case), the beginning of its body."""
 
@@ -165,4 +168,4 @@ def encode(reply: Reply) -> bytes:
     lines = [f"HTTP/1.1 {reply.status} {_REASONS.get(reply.status, '')}"]
     lines += [f"{name}: {value}" for name, value in reply.headers]
     lines.append(f"content-length: {len(reply.body)}\r\n\r\n")
-    return "\r\n".join(lines).encode("latin-1", "replace") + reply.body
+    return "\r\n".join(lines).encode() + reply.body

@@ -1,0 +1,47 @@
+"""The picker of a gateway from its section of the grid file."""
+
+import os
+import random
+from collections.abc import Callable
+
+from tradewind.config.schema import GatewayConfig, GridConfig
+from tradewind.core.pick.picker import Picker
+from tradewind.core.pick.settings import PickSettings
+from tradewind.core.prefix.index import PrefixIndex
+from tradewind.core.tokens.estimate import TokenEstimator
+from tradewind.gateway.pick.desk import DeskSettings, PickDesk
+from tradewind.gateway.requests.parse import ParserSettings, RequestParser
+from tradewind.xds.settings import settings_of
+
+
+def make_desk(
+    config: GridConfig, gateway: GatewayConfig, *, clock: Callable[[], float], rng: random.Random
+) -> PickDesk | None:
+    """None unless the gateway picks. Raises ValueError for a policy that does not exist."""
+    if gateway.routing != "pick":
+        return None
+    index = PrefixIndex()
+    tokens = TokenEstimator()
+    settings = PickSettings(site=gateway.site, known_models=tuple(config.models))
+    parser = ParserSettings(chain_key=rng.getrandbits(64), session_header=gateway.pick.session_header.lower())
+    picker = Picker(settings, policy=gateway.pick.policy, index=index)
+    picker.set_reach(gateway.reach)
+    return PickDesk(
+        picker,
+        index=index,
+        tokens=tokens,
+        parser=RequestParser(tokens, parser),
+        settings=desk_settings(config, gateway),
+        clock=clock,
+        rng=rng,
+    )
+
+
+def desk_settings(config: GridConfig, gateway: GatewayConfig) -> DeskSettings:
+    """What may change without forgetting what the picker has learned."""
+    env = gateway.pick.explain_key_env
+    return DeskSettings(
+        gateways=max(1, len(config.gateways)),
+        explain_key=os.environ.get(env, "") if env else "",
+        residency=settings_of(gateway).residency,
+    )

@@ -1,0 +1,242 @@
+"""Where a question becomes a decision, and an outcome comes back to it: parser, picker, index and token estimates.
+
+Synchronous and quick. What the picker cannot answer for certain (an unknown model, no cell, a body it cannot read) is
+left to the shares, whose pools outlive a view that is stale or not there yet.
+"""
+
+import hmac
+import logging
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from tradewind.core.pick.picker import Picker
+from tradewind.core.prefix.index import PrefixIndex
+from tradewind.core.tokens.estimate import TokenEstimator
+from tradewind.core.tokens.shape import PromptShape
+from tradewind.gateway.pick.server import LEFT_TO_SHARES, Question, Reply
+from tradewind.gateway.requests.parse import RequestParser
+from tradewind.gateway.requests.result import ParsedRequest, Refused
+from tradewind.model.decision import Decision, Refusal, RefusalKind
+from tradewind.model.outcome import Outcome
+from tradewind.model.request import Request
+from tradewind.model.routing import WeightRow
+from tradewind.model.view import GridView
+from tradewind.runtime.log import log_event
+from tradewind.xds.pick import (
+    CELL_HEADER,
+    DECISION_HEADER,
+    EXPLAIN_HEADER,
+    FIRST_HEADER,
+    PARTIAL_HEADER,
+    POOL_HEADER,
+)
+from tradewind.xds.routes import error_body
+from tradewind.xds.settings import ResidencyRule
+
+log = logging.getLogger(__name__)
+
+MAX_OPEN = 65_536  # decisions whose outcome is awaited; beyond it the oldest teach nothing about tokens
+MAX_FIRST_AGE_MS = 600_000
+BLOCK_TOKENS = 128  # of one block of the index, about
+_JSON = ("content-type", "application/json")
+_CODES = {RefusalKind.TOO_LONG: "context_length_exceeded", RefusalKind.UNSUPPORTED: "unsupported_modality"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeskSettings:
+    """What a gateway's section says of picking."""
+
+    gateways: int = 1  # that share the engines' caches
+    explain_key: str = ""  # the key of a client that may ask why; "" = nobody may
+    residency: tuple[ResidencyRule, ...] = ()
+
+
+@dataclass(slots=True)
+class DeskCounters:
+    """Plain counts since the start, for metrics."""
+
+    questions: int = 0
+    left: int = 0  # to the shares
+    refused: int = 0  # told to the client
+    faults: int = 0  # errors of our own: the request went by the shares
+    first_tokens: int = 0
+    joined: int = 0  # outcomes of decisions of this process
+    foreign: int = 0  # outcomes of another process's decisions, e.g. from before a restart
+
+
+class _Open(NamedTuple):
+    model: str
+    shape: PromptShape
+
+
+class PickDesk:
+    """One per gateway process. No method raises; `clock` is monotonic seconds."""
+
+    def __init__(
+        self,
+        picker: Picker,
+        *,
+        index: PrefixIndex,
+        tokens: TokenEstimator,
+        parser: RequestParser,
+        settings: DeskSettings,
+        clock: Callable[[], float],
+        rng: random.Random,
+    ) -> None:
+        self.picker = picker
+        self.index = index
+        self.tokens = tokens
+        self.counters = DeskCounters()
+        self.settings = settings
+        self._parser = parser
+        self._clock = clock
+        self._rng = rng
+        self._boot = f"{rng.getrandbits(32):08x}-"  # a decision of a process before this one must not release ours
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._capacities: dict[str, int] = {}
+        self.seconds = 0.0  # spent deciding, for metrics
+
+    # --- questions --------------------------------------------------------------------------------------------
+
+    def answer(self, question: Question) -> Reply:
+        """Envoy's question. An error of our own is logged and costs the request nothing but its pick."""
+        started_s = time.perf_counter()
+        self.counters.questions += 1
+        try:
+            return self._answer(question)
+        except Exception as error:  # noqa: BLE001 - the outermost loop of the picker: a bug must not lose requests
+            self.counters.faults += 1
+            log_event(log, "pick.fault", level=logging.ERROR, error=repr(error)[:300])
+            return LEFT_TO_SHARES
+        finally:
+            self.seconds += time.perf_counter() - started_s
+
+    def _answer(self, question: Question) -> Reply:
+        headers = question.headers
+        now_s = self._clock()
+        told = headers.get(FIRST_HEADER)
+        if told:
+            self._take_first_tokens(told, now_s)
+        parsed = self._parser.parse(
+            question.body,
+            path=question.path,
+            headers=headers,
+            partial=headers.get(PARTIAL_HEADER) == "true",
+            request_id=headers.get("x-request-id", ""),
+        )
+        if isinstance(parsed, Refused) or not parsed.request.model.isprintable():
+            self.counters.left += 1
+            return LEFT_TO_SHARES
+        request = self._within(parsed.request, headers)
+        found = self._decide(request, parsed, now_s)
+        if isinstance(found, Decision):
+            return self._reply(found, request.model, headers)
+        return self._refusal(found)
+
+    def _within(self, request: Request, headers: Mapping[str, str]) -> Request:
+        """The request with the sites that a residency rule leaves it. Envoy refuses values that no rule knows."""
+        for rule in self.settings.residency:
+            if headers.get(rule.header) == rule.value:
+                return narrowed(request, rule.sites)
+        return request
+
+    def _decide(self, request: Request, parsed: ParsedRequest, now_s: float) -> Decision | Refusal:
+        found = self.picker.pick(request, now_s=now_s, rng=self._rng)
+        if isinstance(found, Decision):
+            self._open[found.decision_id] = _Open(request.model, parsed.shape)
+            if len(self._open) > MAX_OPEN:
+                self._open.popitem(last=False)
+        return found
+
+    def _reply(self, decision: Decision, model: str, headers: Mapping[str, str]) -> Reply:
+        name = self._boot + decision.decision_id
+        told = ((CELL_HEADER, decision.address), (POOL_HEADER, model), (DECISION_HEADER, name))
+        if not self._may_ask(headers):
+            return Reply(200, told)
+        why = ("tradewind-reason", _printable(decision.reason))
+        return Reply(200, (*told, ("tradewind-cell", decision.cell_id), ("tradewind-decision", name), why))
+
+    def _may_ask(self, headers: Mapping[str, str]) -> bool:
+        key, asked = self.settings.explain_key, headers.get(EXPLAIN_HEADER)
+        return bool(key) and asked is not None and hmac.compare_digest(key.encode(), asked.encode())
+
+    def _refusal(self, refusal: Refusal) -> Reply:
+        if refusal.kind is RefusalKind.BUSY:
+            self.counters.refused += 1
+            body = error_body(refusal.message, kind="rate_limit_error", code="overloaded")
+            after_s = max(1, -int(-(refusal.retry_after_s or 1.0) // 1))
+            return Reply(429, (_JSON, ("retry-after", str(after_s))), body.encode())
+        code = _CODES.get(refusal.kind)
+        if code is None:
+            self.counters.left += 1
+            return LEFT_TO_SHARES
+        self.counters.refused += 1
+        body = error_body(refusal.message, kind="invalid_request_error", code=code)
+        return Reply(400, (_JSON,), body.encode())
+
+    def _take_first_tokens(self, told: str, now_s: float) -> None:
+        """ "id:age_ms,..." from first.lua; what does not read is skipped."""
+        for note in told.split(","):
+            name, _, age_ms = note.rpartition(":")
+            if name.startswith(self._boot) and age_ms.isdecimal() and len(age_ms) < 10:
+                age_s = min(int(age_ms), MAX_FIRST_AGE_MS) / 1e3
+                self.picker.first_token(name.removeprefix(self._boot), now_s - age_s)
+                self.counters.first_tokens += 1
+
+    # --- outcomes ---------------------------------------------------------------------------------------------
+
+    def on_outcome(self, outcome: Outcome, now_s: float) -> None:
+        """The end of a request that this desk, or one before it, may have sent somewhere."""
+        name = outcome.decision_id
+        if not name.startswith(self._boot):
+            self.counters.foreign += bool(name)
+            return
+        decision_id = name.removeprefix(self._boot)
+        self.counters.joined += 1
+        asked = self._open.pop(decision_id, None)
+        if asked is not None and outcome.prompt_tokens:
+            self.tokens.observe(asked.model, asked.shape, outcome.prompt_tokens)
+        self.picker.finished(decision_id, outcome, now_s)
+
+    def own(self, decision_id: str) -> str | None:
+        """The picker's id of a decision as it is logged; None for another process's."""
+        return decision_id.removeprefix(self._boot) if decision_id.startswith(self._boot) else None
+
+    # --- the grid ---------------------------------------------------------------------------------------------
+
+    def tick(self, view: GridView, rows: Sequence[WeightRow], now_s: float) -> None:
+        """Once per scoring tick: the view, the weights, and what was never finished."""
+        self.observe_view(view, now_s)
+        self.picker.observe_pressure(rows, now_s)
+        self.picker.expire(now_s)
+
+    def observe_view(self, view: GridView, now_s: float) -> None:
+        """The newest grid view; the index keeps as much of each cell as its engine can hold for this gateway."""
+        self.picker.observe_view(view, now_s)
+        capacities = {
+            item.cell.cell_id: item.cell.capabilities.kv_capacity_tokens // BLOCK_TOKENS // self.settings.gateways
+            for item in view.cells
+            if item.cell.capabilities.kv_capacity_tokens
+        }
+        for cell_id, blocks in capacities.items():
+            if self._capacities.get(cell_id) != blocks:
+                self.index.set_capacity(cell_id, blocks)
+        for cell_id in self._capacities.keys() - {item.cell.cell_id for item in view.cells}:
+            self.index.remove_cell(cell_id)
+        self._capacities = capacities
+
+
+def narrowed(request: Request, sites: tuple[str, ...]) -> Request:
+    """The same request, within these sites."""
+    if request.allowed_sites is not None:
+        sites = tuple(site for site in request.allowed_sites if site in sites)
+    return replace(request, allowed_sites=sites)
+
+
+def _printable(text: str) -> str:
+    """As a header's value."""
+    return "".join(character if 32 <= ord(character) < 127 else "?" for character in text)[:512]
