@@ -35,8 +35,10 @@ class Beat:
 class FakeControl:
     """A context manager; every method may be called from the test's thread."""
 
-    def __init__(self, control_id: str = "control") -> None:
+    def __init__(self, control_id: str = "control", *, reply_interval_s: float = 0.0) -> None:
+        """`reply_interval_s`: answer no more often than this, as control does; by default every beat is answered."""
         self.control_id = control_id
+        self.reply_interval_s = reply_interval_s
         self.port = 0
         self.beats: list[Beat] = []
         self.streams = 0
@@ -104,7 +106,7 @@ class FakeControl:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     async def _listen(self) -> None:
-        server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+        server = grpc.aio.server(options=(("grpc.so_reuseport", 0), ("grpc.http2.bdp_probe", 0)))  # as control
         handler = grpc.stream_stream_rpc_method_handler(
             self._heartbeats,
             request_deserializer=pb.Heartbeat.FromString,
@@ -124,12 +126,14 @@ class FakeControl:
         self, requests: AsyncIterator[pb.Heartbeat], _context: object
     ) -> AsyncIterator[pb.HeartbeatReply]:
         self.streams += 1
+        due_s = float("-inf")
         async for message in requests:
             beat = Beat(heartbeat_from_pb(message), time.monotonic(), message.ByteSize())
             with self._arrived:
                 self.beats.append(beat)
                 self._arrived.notify_all()
-            if self.replies:
+            if self.replies and beat.at_s >= due_s:
+                due_s = beat.at_s + self.reply_interval_s
                 cell_id = beat.heartbeat.cell.cell_id
                 yield pb.HeartbeatReply(
                     cell_id=cell_id,

@@ -27,6 +27,7 @@ REFUSED_INTERVAL_S = 5.0  # how often a cell that control refuses is offered aga
 CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),  # else a new channel inherits the old one's backoff
     ("grpc.enable_retries", 0),
+    ("grpc.http2.bdp_probe", 0),  # a ping with each reply, to size a window that replies never fill
     ("grpc.max_receive_message_length", 1 << 20),
 )
 

@@ -35,6 +35,9 @@ _OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
+    # No ping with each message received: it sizes the window for what control reads, which beats and reports never
+    # fill, and it wakes every agent once more per beat. The window of views is the gateway's to size.
+    ("grpc.http2.bdp_probe", 0),
 )
 
 

@@ -25,6 +25,7 @@ _OPTIONS = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.http2.bdp_probe", 0),  # a ping with each ACK, to size a window that requests never fill
 )
 
 _Clock = Callable[[], float]

@@ -52,6 +52,7 @@ class EngineReader:
         self._parser = PageParser(_WANTED)
         self._series = 0
         self._shorter_pages = 0
+        self._last: tuple[ParsedPage, frozenset[str], EngineScrape] | None = None
 
     def read(self, page: bytes, *, served: Iterable[str] = (), whole: bool = True) -> EngineScrape:
         """`served` are the model names the engine lists: series of other models are left out. Never raises."""
@@ -61,7 +62,12 @@ class EngineReader:
             return _nothing("no metric of a known engine is on the page", parsed)
         if self._is_cut(parsed, whole=whole):
             return _nothing("the page is cut off", parsed)
-        return _Reading(plan, parsed, frozenset(served)).scrape()
+        models = frozenset(served)
+        if self._last is not None and self._last[:2] == (parsed, models):
+            return self._last[2]  # an idle engine's page says the same again
+        scrape = _Reading(plan, parsed, models).scrape()
+        self._last = parsed, models, scrape
+        return scrape
 
     def _is_cut(self, parsed: ParsedPage, *, whole: bool) -> bool:
         """A page whose end is not known and that has fewer series than before, unless that has come to stay."""

@@ -24,13 +24,16 @@ _ESCAPES = re.compile(r"\\(.)")
 class Series:
     """What a sample's name and labels say; parsed once and shared by every page that has the series."""
 
-    __slots__ = ("_by_name", "labels", "name", "without_le")
+    __slots__ = ("_by_name", "bound", "labels", "name", "without_le")
 
     def __init__(self, name: str, labels: Labels) -> None:
         self.name = name
         self.labels = labels  # sorted by name
         self.without_le = tuple(item for item in labels if item[0] != "le")
         self._by_name = dict(labels)
+        self.bound = _bound(
+            self._by_name.get("le")
+        )  # of a histogram's bucket; None if there is none or it is senseless
 
     def label(self, name: str) -> str | None:
         return self._by_name.get(name)
@@ -164,6 +167,14 @@ def _by_layout(page: bytes, layout: _Layout) -> ParsedPage | None:
             return None
         by_name.setdefault(series.name, []).append(Sample(series, value))
     return ParsedPage({name: tuple(samples) for name, samples in by_name.items()}, 0)
+
+
+def _bound(text: str | None) -> float | None:
+    try:
+        bound = float(text or "")
+    except ValueError:
+        return None
+    return None if math.isnan(bound) or bound == -math.inf else bound
 
 
 def _parse_head(name: bytes, labels: bytes | None) -> Series | None:

@@ -19,9 +19,16 @@ def merge_histograms(
     """
     parts: dict[Labels, dict[float, float]] = {}
     for sample in buckets:
-        bound = _bound(sample.label("le"))
-        part = parts.setdefault(sample.series.without_le, {})
-        part[bound] = max(part.get(bound, 0.0), _count(sample.value))
+        (series, value), bound = sample, sample.series.bound
+        if bound is None:
+            raise ValueError("a bucket without a bound")
+        if not 0 <= value <= MAX_COUNT:
+            raise ValueError(f"a bucket holds {value:g}")
+        part = parts.get(series.without_le)
+        if part is None:
+            part = parts[series.without_le] = {}
+        held = part.get(bound)
+        part[bound] = value if held is None or held < value else held
     for sample in counts:
         parts.setdefault(sample.series.labels, {}).setdefault(math.inf, _count(sample.value))
     chosen = _one_per_replica(parts, replica_labels)
@@ -29,21 +36,16 @@ def merge_histograms(
         raise ValueError("no series")
     for part in chosen.values():
         _check(part)
-    bounds = sorted(set.intersection(*(set(part) for part in chosen.values())) - {math.inf})
+    first, *others = chosen.values()
+    bounds = sorted(bound for bound in first if bound < math.inf and all(bound in part for part in others))
     if not bounds:
         raise ValueError("its ranks have no bucket bound in common")
-    cumulative = tuple(math.fsum(part[bound] for part in chosen.values()) for bound in (*bounds, math.inf))
+    whole = (*bounds, math.inf)
+    if others:
+        cumulative = tuple(math.fsum(part[bound] for part in chosen.values()) for bound in whole)
+    else:
+        cumulative = tuple(map(first.__getitem__, whole))
     return Histogram(bounds=tuple(bounds), counts=cumulative, total=_total(sums, chosen))
-
-
-def _bound(text: str | None) -> float:
-    try:
-        bound = float(text or "")
-    except ValueError:
-        raise ValueError("a bucket without a bound") from None
-    if math.isnan(bound) or bound == -math.inf:
-        raise ValueError("a bucket without a bound")
-    return bound
 
 
 def _count(value: float) -> float:
@@ -55,7 +57,7 @@ def _count(value: float) -> float:
 def _check(part: dict[float, float]) -> None:
     if math.inf not in part:
         raise ValueError("the +Inf bucket is missing")
-    ordered = [part[bound] for bound in sorted(part)]
+    ordered = list(map(part.__getitem__, sorted(part)))
     if any(later < earlier for earlier, later in itertools.pairwise(ordered)):
         raise ValueError("the buckets are not cumulative")
 

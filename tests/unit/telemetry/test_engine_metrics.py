@@ -419,3 +419,19 @@ def test_every_vllm_rule_has_a_name_in_some_captured_version() -> None:
     for rule in VLLM.rules:
         for name in full_names(VLLM, rule.names):
             assert {name, name.removesuffix("_total")} & known, name
+
+
+def test_a_page_read_again_says_the_same_and_a_changed_one_does_not() -> None:
+    reader = EngineReader()
+    page = 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
+    first = reader.read(page.encode(), served=("m",))
+    assert reader.read(page.encode(), served=("m",)) == first
+    assert reader.read(page.replace(" 3", " 4").encode(), served=("m",)).reading.running_requests == 4
+    assert reader.read(page.encode(), served=("m",)).reading.running_requests == 3
+
+
+def test_the_same_page_of_an_engine_that_lists_other_models_is_read_anew() -> None:
+    reader = EngineReader()
+    page = "".join(f'vllm:num_requests_running{{engine="0",model_name="{m}"}} {n}\n' for m, n in (("a", 1), ("b", 2)))
+    seen = [reader.read(page.encode(), served=(model,)).reading.running_requests for model in ("a", "b", "a")]
+    assert seen == [1, 2, 1]
