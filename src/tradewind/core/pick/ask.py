@@ -8,6 +8,19 @@ from tradewind.core.pick.cell import PickCell
 from tradewind.model.request import Request
 
 
+class Tail(NamedTuple):
+    """The part of a prefill that depends on class and match alone: chunks and seconds, as it is and at best."""
+
+    chunks: int
+    prompt_s: float
+    best_chunks: int
+    best_prompt_s: float
+
+
+# Nominal queue and prefill, slowness, stall, own decode, saturated decodes, growth of the others' steps.
+Parts = tuple[float, float, float, float, float, float, float]
+
+
 class Ask:
     """One request with the cells that may serve it, sorted by id, and everything known of them at this moment."""
 
@@ -20,9 +33,11 @@ class Ask:
         "now_s",
         "others_weight",
         "output_tokens",
+        "parts",
         "prompt_tokens",
         "request",
         "rng",
+        "tails",
         "unknown_rtt_s",
     )
 
@@ -49,6 +64,8 @@ class Ask:
         self.load_output_tokens = load_output_tokens  # expected of the others
         self.others_weight = others_weight  # by age; 0 = nothing fresh is known
         self.unknown_rtt_s = unknown_rtt_s
+        self.tails: dict[int, Tail] = {}  # depth and class -> tail
+        self.parts: dict[str, Parts] = {}  # cell id -> what its cost was made of
         self.deepest = 0  # leading blocks that the best of the cells holds
         self.discount = 0.0  # 1 - 1/A of recipe 1.5: the share of a cold prefill that later requests will pay back
 

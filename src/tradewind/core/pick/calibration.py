@@ -132,7 +132,7 @@ class Calibration:
         self._found[rates.number] = (prefill or 1.0, decode or 1.0)
         if self._settings.calibrate:
             rates.prefill_factor = self._held(prefill)
-            rates.decode_factor = self._held(decode)
+            rates.set_decode_factor(self._held(decode))
 
     def _held(self, found: float | None) -> float:
         return found if found and abs(log(found)) >= self._settings.freeze else 1.0

@@ -28,6 +28,7 @@ from tradewind.model.routing import WeightRow
 from tradewind.model.view import GridView, PathReading
 
 FORGOTTEN = 0.02  # other gateways' work counts as nothing below this weight
+ONE_HOME = 2.0  # requests per prefix up to which a second home cannot pay
 NO_MATCHES: Mapping[str, int] = {}
 
 
@@ -229,13 +230,17 @@ class Picker:
 
     def _weigh_heat(self, ask: Ask) -> None:
         """Recipe 1.5: a prefix that many requests share is worth a second home."""
+        if not self._settings.cost.heat or self._heat(ask, max(ask.matches.values())) <= ONE_HOME:
+            return
         depths = [ask.matches.get(cell.cell_id, 0) for cell in ask.cells]
         ask.deepest = max(depths)
-        if ask.deepest and self._settings.cost.heat:
-            requests = 1.0 + self._index.heat(ask.request.blocks, ask.deepest, ask.now_s)
-            per_home = requests / (depths.count(ask.deepest) + 1)
-            if per_home > 1.0:
-                ask.discount = 1.0 - 1.0 / per_home
+        per_home = self._heat(ask, ask.deepest) / (depths.count(ask.deepest) + 1) if ask.deepest else 0.0
+        if per_home > 1.0:
+            ask.discount = 1.0 - 1.0 / per_home
+
+    def _heat(self, ask: Ask, depth: int) -> float:
+        """Requests, this one too, whose deepest match was this block."""
+        return 1.0 + self._index.heat(ask.request.blocks, depth, ask.now_s)
 
     def _decide(self, ask: Ask, choice: Choice, excluded: tuple[tuple[str, str], ...]) -> Decision:
         request, settings = ask.request, self._settings
@@ -270,7 +275,7 @@ class Picker:
     def _booking(self, ask: Ask, cell: PickCell) -> Booking:
         cost = self._settings.cost
         request, booking = ask.request, Booking()
-        prefill_s = self._cost.prefill_s(ask, cell, amortised=False)
+        prefill_s = self._cost.prefill_s(ask, cell)
         queue_s = self._cost.queue_s(ask, cell)
         factor = cell.work.slowness.factor
         rtt_s = ask.rtt_s(cell)

@@ -13,6 +13,7 @@ class Rates:
 
     __slots__ = (
         "a0_s",
+        "attend_s",
         "b_s",
         "c_s",
         "chunk_w_s",
@@ -38,7 +39,12 @@ class Rates:
             self.a0_s + sqrt((law.weights(n) / 1e3) ** 2 + (self.b_s * n) ** 2) + self.c_s * n for n in range(_TABLE)
         )
         self.prefill_factor = 1.0
-        self.decode_factor = 1.0
+        self.set_decode_factor(1.0)
+
+    def set_decode_factor(self, factor: float) -> None:
+        """Takes what slow calibration found."""
+        self.decode_factor = factor
+        self.attend_s = factor * self.d_s  # of one decode step, per token of context
 
     def chunks(self, uncached_tokens: float) -> int:
         """Steps that a prefill takes."""

@@ -72,8 +72,6 @@ class Work:
     """Everything booked on one cell. Sums return to exactly zero when nothing is in flight."""
 
     __slots__ = (
-        "_backlog_at_s",
-        "_backlog_s",
         "_waiting",
         "decoding",
         "dispatches",
@@ -84,6 +82,8 @@ class Work:
         "next_s",
         "oldest",
         "prompt_tokens",
+        "queued_at_s",
+        "queued_s",
         "rates",
         "requests",
         "saturated",
@@ -99,8 +99,8 @@ class Work:
         self.slowness = slowness
         self.saturation = saturation
         self._waiting: dict[int, Booking] = {}  # in order of dispatch
-        self._backlog_s = 0.0
-        self._backlog_at_s = 0.0
+        self.queued_s = 0.0
+        self.queued_at_s = 0.0
         self.requests = 0
         self.decoding = 0
         self.dispatches = 0  # ever
@@ -122,13 +122,13 @@ class Work:
         """Nominal seconds of prefill work believed to be ahead of a new request (recipe 1.2)."""
         if not self._waiting:
             return 0.0
-        left_s = self._backlog_s - (now_s - self._backlog_at_s) * self.slowness.inverse
+        left_s = self.queued_s - (now_s - self.queued_at_s) * self.slowness.inverse
         return left_s if left_s > self.floor_s else self.floor_s
 
     def dispatch(self, booking: Booking, now_s: float, *, floor: float) -> None:
         """The request is on its way."""
-        self._backlog_s = self.backlog_s(now_s) + booking.prefill_s
-        self._backlog_at_s = now_s
+        self.queued_s = self.backlog_s(now_s) + booking.prefill_s
+        self.queued_at_s = now_s
         self._waiting[booking.number] = booking
         booking.work, booking.phase = self, Phase.WAITING
         self.requests += 1
@@ -149,8 +149,8 @@ class Work:
                 break
             later_s += self._waiting[number].prefill_s
         self._leave_queue(booking)
-        self._backlog_s = max(0.0, later_s - 0.5 * booking.rtt_s * self.slowness.inverse)
-        self._backlog_at_s = at_s
+        self.queued_s = max(0.0, later_s - 0.5 * booking.rtt_s * self.slowness.inverse)
+        self.queued_at_s = at_s
         booking.phase = Phase.DECODING
         self.decoding += 1
         self.kv_tokens += booking.prompt_tokens
@@ -168,8 +168,8 @@ class Work:
         if booking.phase is Phase.WAITING:
             left_s = self.backlog_s(now_s)
             self._leave_queue(booking)
-            self._backlog_s = max(0.0, left_s - booking.prefill_s)
-            self._backlog_at_s = now_s
+            self.queued_s = max(0.0, left_s - booking.prefill_s)
+            self.queued_at_s = now_s
         else:
             self.decoding -= 1
             self.kv_tokens -= booking.prompt_tokens
