@@ -1,12 +1,14 @@
 """Small policies for the simulator's own tests: no index, no estimates."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from tradewind.core.pick.cell import OthersLoad
 from tradewind.model.decision import Decision, Refusal
 from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
 from tradewind.model.view import GridView, PathReading
+from tradewind.sim.scenario import Scenario
 
 
 class InTurn:
@@ -19,6 +21,7 @@ class InTurn:
         self.picked: dict[str, float] = {}
         self.firsts: dict[str, float] = {}
         self.outcomes: dict[str, Outcome] = {}
+        self.others: list[tuple[float, dict[str, OthersLoad]]] = []
 
     def observe_view(self, view: GridView, now_s: float) -> None:
         self.cells = tuple((item.cell.cell_id, item.cell.address) for item in view.cells)
@@ -41,6 +44,12 @@ class InTurn:
     def finished(self, decision_id: str, outcome: Outcome, now_s: float) -> None:
         self.outcomes[decision_id] = outcome
 
+    def outstanding(self) -> Mapping[str, OthersLoad]:
+        return {"a-near-0": OthersLoad(requests=len(self.picked) - len(self.outcomes))}
+
+    def observe_others(self, loads: Mapping[str, OthersLoad], now_s: float) -> None:
+        self.others.append((now_s, dict(loads)))
+
 
 class AtRandom(InTurn):
     """Any cell, by the chance that the grid gives."""
@@ -51,10 +60,10 @@ class AtRandom(InTurn):
         return super().pick(request, now_s=now_s, rng=rng)
 
 
-def in_turn(made: list[InTurn]) -> Callable[[int], InTurn]:
+def in_turn(made: list[InTurn]) -> Callable[[Scenario], InTurn]:
     """A maker that keeps what it made in `made`."""
 
-    def make(gateways: int) -> InTurn:
+    def make(scenario: Scenario) -> InTurn:
         made.append(InTurn())
         return made[-1]
 

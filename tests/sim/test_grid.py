@@ -109,6 +109,18 @@ def test_telemetry_is_late() -> None:
     assert set(made[0].paths) == {cell.cell_id for cell in SCENARIOS["S2-D"].cells}
 
 
+def test_gateways_hear_of_each_other_in_the_given_period() -> None:
+    made: list[InTurn] = []
+    SimGrid(short("S5b-1s"), in_turn(made), seed=3).run()
+    first, second = made
+    assert [at_s for at_s, _ in first.others][:3] == pytest.approx([0.1, 1.1, 2.1])
+    heard = first.others[10][1]["a-near-0"]
+    at_s = second.others[10][0] - 0.1
+    open_then = sum(1 for picked_s in second.picked.values() if picked_s <= at_s)
+    assert 0 < heard.requests <= open_then
+    assert heard.age_s == pytest.approx(0.1)
+
+
 def test_a_broken_invariant_tells_how_to_replay_it() -> None:
     grid = SimGrid(short("S2-D"), in_turn([]), seed=3)
     grid.gateways[0].in_flight = -1

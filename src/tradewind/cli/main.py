@@ -2,7 +2,7 @@
 
 import typer
 
-from tradewind.cli import asking, demo, epp, files, processes
+from tradewind.cli import asking, demo, epp, files, processes, sim
 
 app = typer.Typer(
     name="tradewind",
@@ -30,6 +30,7 @@ def _register() -> None:
         (processes.gateway, "tradewind gateway -f grid.yaml --id gateway"),
         (processes.emulate, "tradewind emulate -f grid.yaml"),
         (processes.relay, "tradewind relay --listen 127.0.0.1:9000 --to 127.0.0.1:8000 --rtt-ms 40"),
+        (sim.sim, "tradewind sim --scenario S2-D --policy cost,round_robin --seeds 4"),
         (files.bootstrap, "tradewind bootstrap -f grid.yaml --id gateway > envoy.json"),
         (epp.epp_conformance, "tradewind epp-conformance --target 127.0.0.1:9002 --model demo"),
         (files.version, "tradewind version --json"),

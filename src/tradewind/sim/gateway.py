@@ -1,8 +1,10 @@
 """A gateway in virtual time: asks its policy for a cell, carries the request there and back, and reports late."""
 
 import random
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tradewind.core.pick.cell import OthersLoad
 from tradewind.engine.sequence import Sequence, SequenceRequest
 from tradewind.model.decision import Refusal
 from tradewind.model.outcome import Outcome
@@ -103,6 +105,10 @@ class SimGateway:
         """A view arrives."""
         self.policy.observe_view(view, self._loop.now_s)
 
+    def take_others(self, loads: Mapping[str, OthersLoad]) -> None:
+        """Other gateways' outstanding work arrives."""
+        self.policy.observe_others(loads, self._loop.now_s)
+
     def probe(self) -> None:
         """A round of probes comes back."""
         now_s = self._loop.now_s
@@ -134,7 +140,7 @@ class SimGateway:
         entry.first_s = now_s
         self._journal.note(b"first", now_s, entry.number, entry.cell or 0)
         seen_s = now_s + self._delays.first_token_s
-        self._loop.at(seen_s, lambda: self.policy.first_token(entry.decision_id, self._loop.now_s))
+        self._loop.at(seen_s, lambda: self.policy.first_token(entry.decision_id, now_s))
 
     def _last_here(self, entry: Entry) -> None:
         now_s = self._loop.now_s
@@ -175,3 +181,18 @@ class SimGateway:
 
     def _draw(self, rng: random.Random) -> float:
         return rng.expovariate(1 / self._jitter_s) if self._jitter_s else 0.0
+
+
+def together(loads: Iterable[Mapping[str, OthersLoad]], *, age_s: float) -> dict[str, OthersLoad]:
+    """The sum of several gateways' outstanding work by cell, of this age."""
+    total: dict[str, OthersLoad] = {}
+    for of_one in loads:
+        for cell_id, load in of_one.items():
+            before = total.get(cell_id, OthersLoad())
+            total[cell_id] = OthersLoad(
+                requests=before.requests + load.requests,
+                prefill_tokens=before.prefill_tokens + load.prefill_tokens,
+                decoding=before.decoding + load.decoding,
+                age_s=age_s,
+            )
+    return total

@@ -8,7 +8,7 @@ from tradewind.engine.sequence import Sequence
 from tradewind.measure.record import Record
 from tradewind.sim.cell import CellEvents, SimCell
 from tradewind.sim.disturbances import changes
-from tradewind.sim.gateway import Chance, SimGateway, Way
+from tradewind.sim.gateway import Chance, SimGateway, Way, together
 from tradewind.sim.journal import Entry, Journal, to_record
 from tradewind.sim.loop import EventLoop
 from tradewind.sim.policy import MakePolicy
@@ -90,7 +90,7 @@ class SimGrid:
     def _gateway(self, index: int, make_policy: MakePolicy, block_tokens: int) -> SimGateway:
         scenario = self.scenario
         return SimGateway(
-            policy=make_policy(len(scenario.rtts_s)),
+            policy=make_policy(scenario),
             ways=[
                 Way(path=self._path(index, cell, base_s), cell=self.cells[cell], index=cell)
                 for cell, base_s in enumerate(scenario.rtts_s[index])
@@ -125,6 +125,8 @@ class SimGrid:
         loop.every(delays.heartbeat_s, self._beat, until_s=until_s)
         for gateway in self.gateways:
             loop.every(delays.probe_s, gateway.probe, until_s=until_s)
+        if delays.sync_s is not None and len(self.gateways) > 1:
+            loop.every(delays.sync_s, self._exchange, until_s=until_s)
         # The first view is there before the first request: a gateway without one publishes nothing.
         self._feed.scrape(0.0)
         for gateway in self.gateways:
@@ -135,6 +137,13 @@ class SimGrid:
         view = self._feed.view(self.loop.now_s)
         for gateway in self.gateways:
             self.loop.at(self.loop.now_s + VIEW_DELAY_S, partial(gateway.take_view, view))
+
+    def _exchange(self) -> None:
+        """Every gateway's outstanding work goes to all others, by way of control."""
+        told = [dict(gateway.policy.outstanding()) for gateway in self.gateways]
+        for index, gateway in enumerate(self.gateways):
+            loads = together([loads for other, loads in enumerate(told) if other != index], age_s=VIEW_DELAY_S)
+            self.loop.at(self.loop.now_s + VIEW_DELAY_S, partial(gateway.take_others, loads))
 
     def _first(self, sequence: Sequence) -> None:
         entry = self.journal.entries[sequence.request.seq_id]

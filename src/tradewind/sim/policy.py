@@ -1,13 +1,15 @@
 """What a simulated gateway asks of whoever decides: the live picker offers it, and so may a file of one's own."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from tradewind.core.pick.cell import OthersLoad
 from tradewind.model.decision import Decision, Refusal
 from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
 from tradewind.model.view import GridView, PathReading
+from tradewind.sim.scenario import Scenario
 
 
 class Decides(Protocol):
@@ -17,7 +19,7 @@ class Decides(Protocol):
         """A cell for this request, or why there is none."""
 
     def first_token(self, decision_id: str, now_s: float) -> None:
-        """The first body byte of its response passed the gateway."""
+        """The first body byte of its response passed the gateway at `now_s`, which may lie in the past."""
 
     def finished(self, decision_id: str, outcome: Outcome, now_s: float) -> None:
         """Its access-log entry arrived."""
@@ -33,8 +35,18 @@ class Learns(Protocol):
         """A probe of a path came back."""
 
 
-class Policy(Decides, Learns, Protocol):
-    """Both; one object per gateway."""
+class Shares(Protocol):
+    """Tells other gateways what it has in flight, and hears of theirs."""
+
+    def outstanding(self) -> Mapping[str, OthersLoad]:
+        """Own requests in flight by cell id; cells without any may be left out."""
+
+    def observe_others(self, loads: Mapping[str, OthersLoad], now_s: float) -> None:
+        """What all other gateways together have in flight."""
 
 
-MakePolicy = Callable[[int], Policy]  # number of gateways -> a fresh policy for one of them
+class Policy(Decides, Learns, Shares, Protocol):
+    """All of it; one object per gateway."""
+
+
+MakePolicy = Callable[[Scenario], Policy]  # a fresh policy for one gateway of this grid
