@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -17,6 +17,9 @@ from tradewind.cli.options import (
     fail,
     print_json,
 )
+
+if TYPE_CHECKING:
+    from tradewind.cli.orders import Asked, Order
 
 CellArgument = Annotated[str, typer.Argument(help="The cell's id, as `tradewind status` shows it.")]
 
@@ -69,30 +72,50 @@ def drain(
     reason: Annotated[str, typer.Option("--reason", help="Why, for whoever looks later.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Take a cell out of new work; streams in flight finish, and it stays out until `undrain`."""
+    """Take a cell out of new work, at every control of the file; streams in flight finish, and it stays out until
+    `undrain`. Fails unless every control that knows the cell has obeyed."""
     _order(cell, "drain", file, control, body={"reason": reason}, as_json=as_json)
 
 
 def undrain(
     cell: CellArgument, file: FileOption = DEFAULT_FILE, control: ControlOption = "", as_json: JsonOption = False
 ) -> None:
-    """Give a drained cell its traffic back."""
+    """Give a drained cell its traffic back, at every control of the file."""
     _order(cell, "undrain", file, control, body=None, as_json=as_json)
 
 
-def _order(cell: str, order: str, file: Path, control: str, *, body: object, as_json: bool) -> None:
+def _order(cell: str, order: "Order", file: Path, control: str, *, body: object, as_json: bool) -> None:
     with explained(as_json=as_json):
-        from urllib.parse import quote
-
+        from tradewind.cli.orders import order_all
         from tradewind.runtime.ask import ask
 
-        address = control_address(file, control)
-        reply = ask(address, f"/v1/cells/{quote(cell, safe='')}/{order}", method="POST", body=body, token=_token())
+        token = _token()
+        report = order_all(
+            _asked(file, control),
+            cell,
+            order,
+            lambda address, path: ask(address, path, method="POST", body=body, token=token),
+        )
         if as_json:
-            print_json(reply)
+            print_json(report.as_json())
         else:
-            state = reply.get("state", "unknown") if isinstance(reply, dict) else "unknown"
-            print(f"{cell}: {'drained' if order == 'drain' else 'back in service'}, state {state}")
+            print("\n".join(report.lines()))
+        if not report.complete:
+            raise typer.Exit(EXIT_FAILED)
+
+
+def _asked(file: Path, control: str) -> "list[Asked]":
+    """The control named by --control, else all of the file."""
+    from tradewind.cli.orders import Asked
+
+    if control:
+        return [Asked(id="", address=control_address(file, control))]
+    from tradewind.lab.locate import running
+
+    controls = running(file).controls
+    if not controls:
+        _usage(f"{file} has no control; write --control http://IP:PORT")
+    return [Asked(id=item.id, address=item.admin) for item in controls]
 
 
 def control_address(file: Path, control: str) -> str:

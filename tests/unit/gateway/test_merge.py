@@ -166,6 +166,16 @@ def test_a_drain_known_to_one_connected_control_holds(merger: ViewMerger) -> Non
     assert by_id(merger.view(now_s=0))["x"].state is READY
 
 
+def test_a_drain_ends_when_every_control_that_holds_it_has_let_go(merger: ViewMerger) -> None:
+    drained = replace(cell("x", sequence=1), draining=True, state=DRAINING)
+    merger.apply("a", delta("a", drained, full=True), now_s=0)
+    merger.apply("b", delta("b", drained, full=True), now_s=0)
+    assert merger.apply("a", delta("a", cell("x", sequence=2)), now_s=1)
+    assert by_id(merger.view(now_s=1))["x"].state is DRAINING
+    assert merger.apply("b", delta("b", cell("x", sequence=2)), now_s=1)
+    assert by_id(merger.view(now_s=1))["x"].state is READY
+
+
 def test_apply_reports_changes_of_the_life_cycle_and_not_of_telemetry(merger: ViewMerger) -> None:
     assert merger.apply("a", delta("a", cell("x", sequence=1), full=True), now_s=0)
     fresh = replace(cell("x", sequence=2), telemetry=Telemetry(engine_age_s=0.1))
