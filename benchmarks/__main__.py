@@ -18,12 +18,13 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from benchmarks import agents, controls, decisions, emulators, outcomes, push, router
+from benchmarks import agents, controls, decisions, emulators, outcomes, pick, push, router
 from tradewind.lab.checks import Check, checks_table
 
 OUT = Path("build/bench.json")
 BENCHES: dict[str, Callable[[bool], list[Check]]] = {
     "decisions": decisions.bench,
+    "pick": pick.bench,
     "push": lambda quick: uvloop.run(push.bench(quick)),
     "outcomes": outcomes.bench,
     "router": router.bench,

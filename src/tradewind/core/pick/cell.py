@@ -121,8 +121,8 @@ class PickCell:
         started_s = known(engine.start_time_s) if engine is not None else None
         restarted = started_s is not None and self.engine_start_s is not None and started_s != self.engine_start_s
         replaced = bool(self.incarnation) and view.incarnation != self.incarnation
-        if replaced and (started_s is None or self.engine_start_s is None):
-            restarted = True  # nothing says that the engine lived through it
+        if replaced and self.engine_start_s is None:
+            restarted = True  # nothing will ever say that the engine lived through it
         if restarted or replaced:
             self.learned.clear()
         self.incarnation = view.incarnation

@@ -1,18 +1,21 @@
 """How long a request a cell takes when it does not say so itself: learned from refusals, three of them at most.
 
 A refusal of a request that is longer than anything the cell has served, and no longer than what a peer serves, is about
-its length. The first such refusal bounds the cell between what it served and what it refused; the bound is put to the
-test again by single requests after a minute and after ten, and after the third refusal only what it has served is
-sent, until it serves more after all, a probe clears it, or the engine is another one.
+its length. From then on the cell gets what is a little longer than what it has served, so that the bound grows with
+each success and a second refusal is near the limit; from the second on the steps are smaller, and after the third only
+what it has served is sent. Once, after a minute, a single request of any length tries whether the bound holds. A probe
+that passes, or another engine, clears everything.
 
 A refusal that no peer has answered yet makes the cell a suspect: like requests go to others while there are others. If
 they refuse as well it was the request, and nothing is learned.
 """
 
-from math import inf, sqrt
+from math import inf
 
 MAX_REFUSALS = 3
-TRIAL_AFTER_S = (60.0, 600.0)  # after the first and the second refusal
+TRIAL_AFTER_S = 60.0  # after the first refusal
+GROWTH = (1.25, 1.1)  # over the longest served, after the first and the second refusal
+START = 0.25  # of the shortest refused, where nothing long was served yet
 SUSPECT_S = 30.0
 BELOW_REFUSED = 0.97  # estimates differ a little between like requests
 LIKE = 0.9  # a peer that served this share of a length speaks for all of it
@@ -47,16 +50,19 @@ class LearnedLimit:
         return tokens >= self.suspected and now_s < self._suspect_s + SUSPECT_S
 
     def on_sent(self, tokens: int, now_s: float) -> None:
-        """A request was sent; if it was the trial, no second one goes before it is answered."""
+        """A request was sent; if it was the trial, there is no second one."""
         if tokens >= self.bound and now_s >= self.trial_s:
-            self.trial_s = now_s + TRIAL_AFTER_S[0]
+            self.trial_s = inf
 
     def on_served(self, tokens: int) -> None:
         """A request of this length was served here."""
         if tokens > self.served:
             self.served = tokens
-            if tokens >= self.bound:
-                self._believe()
+            if tokens >= self._refused * BELOW_REFUSED:
+                self.refusals, self._refused = 0, inf
+                self.bound = self.trial_s = inf
+            elif self.refusals:
+                self._rebound()
         if tokens >= self.suspected:
             self.suspected = inf
 
@@ -94,15 +100,13 @@ class LearnedLimit:
     def _learn(self, tokens: float, now_s: float) -> None:
         self.refusals += 1
         self._refused = min(self._refused, tokens)
-        middle = sqrt(max(self.served, 0.25 * self._refused) * self._refused)
-        tight = self.refusals >= MAX_REFUSALS
-        self.bound = self.served + 1.0 if tight else min(BELOW_REFUSED * self._refused, max(self.served + 1.0, middle))
-        self.trial_s = inf if tight else now_s + TRIAL_AFTER_S[self.refusals - 1]
+        self.trial_s = now_s + TRIAL_AFTER_S if self.refusals == 1 else inf
+        self._rebound()
 
-    def _believe(self) -> None:
-        """It served what it was thought to refuse."""
-        if self.served >= self._refused * BELOW_REFUSED:
-            self.refusals, self._refused = 0, inf
-            self.bound = self.trial_s = inf
-        else:
-            self.bound = max(self.bound, self.served + 1.0)
+    def _rebound(self) -> None:
+        """A little over what was served, below what was refused."""
+        if self.refusals >= MAX_REFUSALS:
+            self.bound = self.served + 1.0
+            return
+        grown = max(START * self._refused, GROWTH[self.refusals - 1] * self.served)
+        self.bound = max(self.served + 1.0, min(BELOW_REFUSED * self._refused, grown))

@@ -265,7 +265,7 @@ class Picker:
             excluded=excluded,
         )
         self.counters.picks += 1
-        self.counters.ties += len(choice.chances) > 1
+        self.counters.ties += decision.probability < 1.0
         self._ledger.book(booking, cell.work, ask.now_s)
         self._teacher.on_sent(cell, booking)
         if request.blocks:

@@ -5,7 +5,7 @@ from math import sqrt
 
 from tradewind.core.pick.ask import Ask, Choice
 from tradewind.core.pick.cell import PickCell
-from tradewind.core.pick.policies.ranking import among, certain, least_by, measured
+from tradewind.core.pick.policies.ranking import among, least_by, measured
 
 SESSION_TOKENS = 256  # the part of a prompt that names the session, where no header does
 MASK = (1 << 64) - 1
@@ -20,7 +20,7 @@ class SessionAffinity:
     def choose(self, ask: Ask) -> Choice:
         key = _session_key(ask)
         ranked = measured(ask.cells, lambda cell: -float(_mixed(key ^ cell.key)))
-        return certain(ranked[0][1], ranked)
+        return Choice(ranked, 0, (1.0,))
 
 
 class PrefixCache:

@@ -3,7 +3,7 @@
 from math import comb
 
 from tradewind.core.pick.ask import Ask, Choice
-from tradewind.core.pick.policies.ranking import certain, measured
+from tradewind.core.pick.policies.ranking import measured
 
 MAX_MODELS = 1_024  # with a turn of their own
 
@@ -59,14 +59,7 @@ class LeastRequest:
         equals = [place for place in drawn if ranked[place][0] == fewest]
         place = equals[ask.rng.randrange(len(equals))] if len(equals) > 1 else equals[0]
         chances = _chances([load for load, _ in ranked], count)
-        cell = ranked[place][1]
-        if count == total:
-            return Choice(ranked, place, tuple(chance for chance in chances if chance))
-        return _ordered(certain(cell, ranked), chances[place])
-
-
-def _ordered(choice: Choice, chance: float) -> Choice:
-    return Choice(choice.ranked, choice.place, (chance,))
+        return Choice(ranked, place, tuple(chance for chance in chances if chance))
 
 
 def _chances(loads: list[float], drawn: int) -> list[float]:

@@ -31,12 +31,6 @@ def least_by(ask: Ask, cells: Sequence[PickCell], measure: Callable[[PickCell], 
     return least(ask, measured(cells, measure))
 
 
-def certain(cell: PickCell, ranked: Measured) -> Choice:
-    """This cell, with certainty; the others follow in the order given."""
-    first = [item for item in ranked if item[1] is cell]
-    return Choice([*first, *(item for item in ranked if item[1] is not cell)], 0, (1.0,))
-
-
 def among(cells: Sequence[PickCell], choice: Choice, ask: Ask) -> Choice:
     """A choice among some of the cells, followed by the rest with an infinite measure."""
     if len(choice.ranked) == len(ask.cells):

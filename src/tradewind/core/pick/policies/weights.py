@@ -2,6 +2,7 @@
 
 from tradewind.core.lowdisc import CreditPick
 from tradewind.core.pick.ask import Ask, Choice
+from tradewind.core.pick.policies.ranking import measured
 
 MAX_POOLS = 1_024  # sets of cells with credits of their own; beyond, all start anew
 
@@ -29,5 +30,6 @@ class Pressure:
             self._weights[key] = weights
             spread.update(weights)
         chosen = spread.pick()
-        ranked = sorted(ask.cells, key=lambda cell: (cell.cell_id != chosen, -cell.weight, cell.cell_id))
-        return Choice([(float(-cell.weight), cell) for cell in ranked], 0, (1.0,))
+        ranked = measured(ask.cells, lambda cell: float(-cell.weight))
+        place = next(place for place, (_, cell) in enumerate(ranked) if cell.cell_id == chosen)
+        return Choice(ranked, place, (0.0,) * place + (1.0,))

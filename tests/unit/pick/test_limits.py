@@ -1,0 +1,134 @@
+"""Limits that a cell does not state: learned from at most three refusals, and never from what all cells refuse."""
+
+from random import Random
+
+import pytest
+
+from tests.unit.pick.fakes import cell_view, grid, outcome, picked, picker, request
+from tradewind.core.pick.limits import MAX_REFUSALS
+from tradewind.core.pick.picker import Picker
+
+CELLS = tuple(f"c{number}" for number in range(9))
+LIMIT = 1_024
+
+
+def send(made: Picker, tokens: int, now_s: float, rng: Random, *, limits: dict[str, int]) -> tuple[str, bool]:
+    """One request through engines with these limits: who got it, and whether it refused."""
+    decision = picked(made, request(tokens, max_output_tokens=16), now_s=now_s, rng=rng)
+    refuses = tokens + 16 > limits.get(decision.cell_id, 1 << 30)
+    if refuses:
+        made.finished(decision.decision_id, outcome(decision, status=400), now_s + 0.01)
+    else:
+        ttft_s = decision.expected_ttft_s
+        assert ttft_s is not None
+        made.finished(decision.decision_id, outcome(decision, ttft_s=ttft_s, completion_tokens=16), now_s + 10.0)
+    return decision.cell_id, refuses
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_at_most_three_refusals_in_all(seed: int) -> None:
+    rng = Random(seed)
+    made = picker(*(cell_view(cell_id) for cell_id in CELLS))
+    refusals, short, now_s = 0, 0, 1.0
+    for _ in range(1_500):
+        now_s += rng.expovariate(2.0)
+        tokens = rng.randint(100, 900) if rng.random() < 0.7 else rng.randint(1_100, 9_000)
+        cell_id, refused = send(made, tokens, now_s, rng, limits={"c4": LIMIT})
+        refusals += refused
+        short += cell_id == "c4" and not refused
+    assert refusals <= MAX_REFUSALS
+    assert short > 60, "what fits is still sent there"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stated_limit_is_never_tried(seed: int) -> None:
+    rng = Random(seed)
+    made = picker(*(cell_view(cell_id, limit=LIMIT if cell_id == "c4" else 32_768) for cell_id in CELLS))
+    for turn in range(300):
+        assert not send(made, rng.randint(100, 9_000), 1.0 + turn, rng, limits={"c4": LIMIT})[1]
+
+
+def test_what_every_cell_refuses_teaches_nothing() -> None:
+    rng = Random(1)
+    made = picker(*(cell_view(cell_id) for cell_id in CELLS))
+    for turn in range(200):
+        bad = turn % 3 == 0
+        decision = picked(made, request(5_000 if bad else 500), now_s=1.0 + turn, rng=rng)
+        made.finished(decision.decision_id, outcome(decision, status=400 if bad else 200), 1.5 + turn)
+    made.expire(1_000.0)
+    seen = {picked(made, request(5_000), now_s=1_000.0 + turn, rng=rng).cell_id for turn in range(60)}
+    assert seen == set(CELLS)
+
+
+def test_a_refusal_of_what_the_cell_serves_is_not_about_length() -> None:
+    made = picker(cell_view("a"), cell_view("b"), rtts_s={"b": 1.0})
+    for status in (200, 400):
+        decision = picked(made, request(2_000))
+        made.finished(decision.decision_id, outcome(decision, cell_id="a", status=status), 2.0)
+    decision = picked(made, request(2_000), now_s=30.0)
+    assert decision.cell_id == "a"
+
+
+def taught(limit_served: int = 500) -> Picker:
+    """`a` is near and has refused 3,000 tokens that `b` serves."""
+    made = picker(cell_view("a"), cell_view("b"), rtts_s={"b": 3.0})
+    for cell_id, tokens, status in (("a", limit_served, 200), ("b", 4_000, 200), ("a", 3_000, 400)):
+        decision = picked(made, request(tokens))
+        made.finished(decision.decision_id, outcome(decision, cell_id=cell_id, status=status), 2.0)
+    return made
+
+
+def test_the_first_refusal_bounds_the_cell() -> None:
+    made = taught()
+    assert picked(made, request(2_950), now_s=10.0).cell_id == "b"
+    assert picked(made, request(500), now_s=10.0).cell_id == "a"
+
+
+def test_a_longer_prompt_served_there_lifts_the_bound() -> None:
+    made = taught()
+    decision = picked(made, request(4_000), now_s=10.0)
+    made.finished(decision.decision_id, outcome(decision, cell_id="a"), 12.0)
+    assert picked(made, request(3_500), now_s=40.0).cell_id == "a"
+
+
+def test_a_probe_or_another_engine_lifts_the_bound() -> None:
+    made = taught()
+    made.clear_limit("a")
+    assert picked(made, request(3_000), now_s=10.0).cell_id == "a"
+    made = taught()
+    made.observe_view(grid(cell_view("a", incarnation="i2"), cell_view("b")), 9.0)
+    assert picked(made, request(3_000), now_s=10.0).cell_id == "a"
+
+
+def test_after_a_while_one_request_tries_again() -> None:
+    made = taught()
+    trial = picked(made, request(3_000), now_s=70.0)
+    assert trial.cell_id == "a"
+    assert picked(made, request(3_000), now_s=70.1).cell_id == "b", "one at a time"
+    made.finished(trial.decision_id, outcome(trial, status=400), 70.2)
+    assert picked(made, request(3_000), now_s=140.0).cell_id == "b"
+
+
+def test_a_first_refusal_is_a_suspicion_until_a_peer_answers() -> None:
+    made = picker(cell_view("a"), cell_view("b"), rtts_s={"b": 3.0})
+    decision = picked(made, request(3_000))
+    made.finished(decision.decision_id, outcome(decision, status=400), 1.1)
+    peer = picked(made, request(3_000), now_s=2.0)
+    assert peer.cell_id == "b"
+    made.finished(peer.decision_id, outcome(peer), 5.0)
+    assert picked(made, request(3_000), now_s=50.0).cell_id == "b", "a peer serves it: the cell is short"
+    assert picked(made, request(100), now_s=50.0).cell_id == "a"
+
+
+def test_a_suspicion_ends_when_the_peer_refuses_too_or_nobody_confirms() -> None:
+    made = picker(cell_view("a"), cell_view("b"), rtts_s={"b": 3.0})
+    for cell_id in ("a", "b"):
+        decision = picked(made, request(3_000))
+        made.finished(decision.decision_id, outcome(decision, cell_id=cell_id, status=400), 1.1)
+    assert picked(made, request(3_000), now_s=30.0).cell_id == "a"
+    decision = picked(made, request(5_000), now_s=40.0)
+    made.finished(decision.decision_id, outcome(decision, cell_id="a", status=400), 40.1)
+    assert picked(made, request(5_000), now_s=41.0).cell_id == "b"
+    made.expire(80.0)
+    assert not made.fleet.suspects
+    assert picked(made, request(5_000), now_s=80.0).cell_id == "a"
