@@ -6,12 +6,27 @@ spaced windows; the cost does not grow with its length.
 
 from typing import NamedTuple
 
-FEATURES = ("letters", "spaces", "double_spaces", "digits", "escapes", "marks", "wide", "other", "messages", "prompts")
-SAMPLE_BYTES = 2_048
-WINDOW_BYTES = 256
+FEATURES = (
+    "letters",  # bytes, as all that is not said otherwise
+    "capitals",  # of the letters
+    "words",  # runs of letters
+    "spaces",
+    "double_spaces",  # pairs: indentation, columns
+    "digits",
+    "escapes",  # backslashes
+    "marks",  # the rest of ASCII
+    "double_marks",  # pairs of the same mark: rulers
+    "wide",  # characters
+    "other",
+    "messages",
+    "prompts",  # 1
+)
+SAMPLE_BYTES = 1_536
+WINDOW_BYTES = 96
 
-_LETTERS = bytes(range(ord("a"), ord("z") + 1)) + bytes(range(ord("A"), ord("Z") + 1))
+_CAPITALS, _SMALL = bytes(range(ord("A"), ord("Z") + 1)), bytes(range(ord("a"), ord("z") + 1))
 _DIGITS = b"0123456789"
+_RULERS = (b"--", b"==", b"**", b"##", b"..")
 _ASCII = bytes(range(128))
 # "Wide" are three-byte sequences from U+3000 on: CJK, kana, Hangul, full-width forms. What is left of the non-ASCII
 # bytes belongs to other scripts, to typographic marks and to emoji.
@@ -22,13 +37,14 @@ class PromptShape(NamedTuple):
     """`counts` follows FEATURES; `fixed_tokens` are known without an estimate (images by rule, token ids exactly)."""
 
     counts: tuple[float, ...]
+    text_bytes: int = 0  # what the counts were taken from
     fixed_tokens: float = 0.0
     exact: bool = False  # nothing is estimated
 
 
 def exact_shape(tokens: int) -> PromptShape:
     """A prompt of token ids."""
-    return PromptShape((0.0,) * len(FEATURES), float(tokens), exact=True)
+    return PromptShape((), fixed_tokens=float(tokens), exact=True)
 
 
 def measure(text: bytes, *, messages: int, fixed_tokens: float = 0.0) -> PromptShape:
@@ -36,23 +52,36 @@ def measure(text: bytes, *, messages: int, fixed_tokens: float = 0.0) -> PromptS
     sample, scale = _sample(text)
     if b"\\u" in sample and sample.isascii():  # a client that escapes all beyond ASCII
         sample = sample.decode("raw_unicode_escape", "ignore").encode("utf-8", "surrogatepass")
-    rest = sample.translate(None, _LETTERS)
-    letters = len(sample) - len(rest)
-    spaceless = rest.translate(None, b" ")
-    spaces = len(rest) - len(spaceless)
-    doubles = sample.count(b"  ") if spaces else 0
-    digitless = spaceless.translate(None, _DIGITS)
-    digits = len(spaceless) - len(digitless)
-    escapes = digitless.count(b"\\")
-    marks = len(digitless) - escapes
-    wide = other = 0
-    if not digitless.isascii():
-        beyond = digitless.translate(None, _ASCII)
-        wide = len(beyond.translate(None, _NOT_WIDE_LEADS))
-        other = max(0, len(beyond) - 3 * wide)
-        marks -= len(beyond)
-    counts = (letters, spaces, doubles, digits, escapes, marks, wide, other)
-    return PromptShape((*[count * scale for count in counts], float(messages), 1.0), fixed_tokens)
+    size = len(sample)
+    words = size - len(sample.title().translate(None, _CAPITALS))  # title() leaves one capital in each run of letters
+    unsmall = sample.translate(None, _SMALL)
+    unlettered = unsmall.translate(None, _CAPITALS)
+    unspaced = unlettered.translate(None, b" ")
+    spaces = len(unlettered) - len(unspaced)
+    undigited = unspaced.translate(None, _DIGITS)
+    escapes = undigited.count(b"\\")
+    wide, other = (0, 0) if undigited.isascii() else _beyond_ascii(undigited)
+    counts = (
+        size - len(unlettered),
+        len(unsmall) - len(unlettered),
+        words,
+        spaces,
+        sample.count(b"  ") if spaces else 0,
+        len(unspaced) - len(undigited),
+        escapes,
+        len(undigited) - escapes - 3 * wide - other,
+        sum([undigited.count(ruler) for ruler in _RULERS]),
+        wide,
+        other,
+    )
+    return PromptShape((*[count * scale for count in counts], float(messages), 1.0), len(text), fixed_tokens)
+
+
+def _beyond_ascii(text: bytes) -> tuple[int, int]:
+    """(wide characters, bytes of others)."""
+    beyond = text.translate(None, _ASCII)
+    wide = min(len(beyond.translate(None, _NOT_WIDE_LEADS)), len(beyond) // 3)
+    return wide, len(beyond) - 3 * wide
 
 
 def _sample(text: bytes) -> tuple[bytes, float]:

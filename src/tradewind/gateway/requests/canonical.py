@@ -15,13 +15,15 @@ from typing import NamedTuple
 import xxhash
 from msgspec import Raw
 
-from tradewind.gateway.requests import media, shapes
+from tradewind.gateway.requests import media, shapes, truncated
 from tradewind.gateway.requests.shapes import NOTHING, Message, present
 
 MESSAGE, CONTENT, PART, MEDIA, TOOLS, FIELD = b"\xff", b"\xfe", b"\xfd", b"\xfc", b"\xfb", b"\xfa"
 BYTES_PER_MEDIA_TOKEN = 4
 MAX_FILL_BYTES = 1 << 20  # of one request; media beyond it stand as their digests alone
+MAX_PIECES = 4_096  # messages and parts of one request; what comes later is left out, as is all after the last block
 _DIGEST_BYTES = 16
+_AS_TEXT = b'{"text":'
 
 # Fields of a message or part that end up in the prompt, with the letter that names them in the stream.
 _MESSAGE_FIELDS = (
@@ -30,6 +32,7 @@ _MESSAGE_FIELDS = (
     ("reasoning", b"R"),
     ("tool_calls", b"c"),
     ("tool_call_id", b"i"),
+    ("function_call", b"F"),
     ("arguments", b"a"),
     ("output", b"o"),
     ("call_id", b"I"),
@@ -62,7 +65,16 @@ class Prompt(NamedTuple):
 class Canon:
     """Builds one prompt."""
 
-    __slots__ = ("_fill_left", "_media", "_media_tokens", "_messages", "_modalities", "_model", "_pieces")
+    __slots__ = (
+        "_fill_left",
+        "_media",
+        "_media_tokens",
+        "_messages",
+        "_modalities",
+        "_model",
+        "_pieces",
+        "_pieces_left",
+    )
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -72,6 +84,7 @@ class Canon:
         self._media_tokens = 0
         self._messages = 0
         self._fill_left = MAX_FILL_BYTES
+        self._pieces_left = MAX_PIECES
 
     def tools(self, raw: Raw) -> None:
         """Tool definitions, which chat templates put before the conversation."""
@@ -80,6 +93,8 @@ class Canon:
 
     def message(self, message: Message) -> None:
         """One message or item."""
+        if self._pieces_left <= 0:
+            return
         self.content(message.role or message.type or "", message.content)
         for field, letter in _MESSAGE_FIELDS:
             raw = getattr(message, field)
@@ -89,6 +104,7 @@ class Canon:
     def content(self, role: str, raw: Raw) -> None:
         """One message by its role and content: a text, a list of parts, or nothing."""
         self._messages += 1
+        self._pieces_left -= 1
         self._pieces += (MESSAGE, role.encode(), CONTENT)
         if raw is NOTHING:
             return
@@ -96,10 +112,14 @@ class Canon:
         if text[:1] == b'"':
             self._pieces.append(text[1:-1])
         elif text[:1] == b"[":
-            for number, part in enumerate(shapes.RAWS.decode(text)):
+            parts = items(text)[: max(1, self._pieces_left)]
+            self._pieces_left -= len(parts)
+            for number, part in enumerate(parts):
                 if number:
                     self._pieces.append(PART)
                 self._part(part)
+        elif text != b"null":
+            self._field(b"?", raw)
 
     def prompt(self) -> Prompt:
         """What was built."""
@@ -123,10 +143,14 @@ class Canon:
             if medium is not NOTHING and present(medium):
                 self._medium(sort, medium)
                 return
+        seen = False
         for field, letter in _PART_FIELDS:
             value = getattr(part, field)
             if value is not NOTHING and present(value):
                 self._field(letter, value)
+                seen = True
+        if not seen:
+            self._field(b"?", raw)
 
     def _field(self, letter: bytes, raw: Raw) -> None:
         """Something structured that the template turns into text: as the client spelled it."""
@@ -145,3 +169,11 @@ class Canon:
         self._fill_left -= repeats * _DIGEST_BYTES
         self._media.append(len(self._pieces))
         self._pieces.append(MEDIA + digest * repeats)
+
+
+def items(spelled: bytes) -> list[Raw]:
+    """The items of a JSON list, undecoded; of a very dense one, the first."""
+    if truncated.is_dense(spelled, b'"'):
+        closed = truncated.closed(_AS_TEXT + spelled[: truncated.SEEN_BYTES])
+        spelled = closed[len(_AS_TEXT) : -1] if closed is not None else b"[]"
+    return shapes.RAWS.decode(spelled)

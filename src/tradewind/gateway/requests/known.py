@@ -11,7 +11,7 @@ from tradewind.gateway.requests import shapes, truncated
 from tradewind.gateway.requests.kinds import Kind
 from tradewind.gateway.requests.result import Refused
 
-SLOW_BYTES = 1 << 20  # the standard library's parser is not given a longer body
+SLOW_BYTES = 1 << 18  # the standard library's parser is not given a longer body
 MAX_INTEGER = 1 << 31
 _BOM = b"\xef\xbb\xbf"
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -35,6 +35,7 @@ class Known(NamedTuple):
     input_ids: int = 0  # token ids of a pooling request
     head: shapes.Head | None = None
     note: str = ""
+    seen_bytes: int = 0  # of the body, that `head` is made of; 0 = all
 
 
 NOTHING_KNOWN = Known(None, note="unreadable")
@@ -45,11 +46,29 @@ def know(body: bytes, kind: Kind, *, partial: bool) -> Known | Refused:
     if body.startswith(_BOM):
         body = body[len(_BOM) :]
     if partial:
-        closed = truncated.closed(body)
-        known = _fast(closed, kind) if closed is not None else None
-        return known if isinstance(known, Known) else NOTHING_KNOWN
+        return _beginning(body, kind) or NOTHING_KNOWN
+    if kind in _DECODERS and truncated.is_dense(body, b"{["):
+        return _dense(body, kind)
     known = _fast(body, kind)
     return _slow(body) if known is None else known
+
+
+def _beginning(body: bytes, kind: Kind) -> Known | None:
+    """What can be had of a body whose end is missing."""
+    closed = truncated.closed(body[: truncated.SEEN_BYTES])
+    known = _fast(closed, kind) if closed is not None else None
+    return known._replace(seen_bytes=min(len(body), len(closed or b""))) if isinstance(known, Known) else None
+
+
+def _dense(body: bytes, kind: Kind) -> Known | Refused:
+    """The top level of the whole body, and the prompt's beginning."""
+    known = _fast(body, Kind.OTHER)
+    if not isinstance(known, Known):
+        return _slow(body) if known is None else known
+    beginning = _beginning(body, kind)
+    if beginning is None or beginning.head is None:
+        return known._replace(note="unusual types")
+    return known._replace(head=beginning.head, note="dense", seen_bytes=beginning.seen_bytes)
 
 
 def _fast(body: bytes, kind: Kind) -> Known | Refused | None:
@@ -73,7 +92,7 @@ def _slow(body: bytes) -> Known | Refused:
     if not body.strip():
         return Refused(400, "the request body is empty", "invalid_json")
     if len(body) > SLOW_BYTES:
-        return _NOT_JSON
+        return NOTHING_KNOWN
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

@@ -17,7 +17,7 @@ from tradewind.core.tokens.shape import exact_shape
 from tradewind.gateway.requests import forms, packed
 from tradewind.gateway.requests.chain import BLOCK_BYTES, chain, chain_seed
 from tradewind.gateway.requests.kinds import Kind, kind_of, response_id_of
-from tradewind.gateway.requests.known import Known, know
+from tradewind.gateway.requests.known import NOTHING_KNOWN, Known, know
 from tradewind.gateway.requests.prompts import Prepared, prepare, rough, seed_parts
 from tradewind.gateway.requests.result import ParsedRequest, Refused
 from tradewind.model.request import Request
@@ -26,6 +26,7 @@ MODEL_HEADER = "tradewind-model"
 MAX_MODEL_CHARACTERS = 1_024
 COMPLETION_OUTPUT_TOKENS = 16  # what the completions API means by leaving max_tokens out
 PACKED_RATIO = 4.0  # unpacked bytes per packed byte of a body that cannot be unpacked
+_UNREADABLE = Refused(400, "the request body is not valid JSON", "invalid_json")
 _NO_OUTPUT = frozenset({Kind.POOLING, Kind.TOKENIZE})
 
 
@@ -86,11 +87,14 @@ class RequestParser:
         return known if isinstance(known, Refused) else self._known(asked, known, body, partial=partial)
 
     def _known(self, asked: _Asked, known: Known, body: bytes, *, partial: bool) -> ParsedRequest | Refused:
-        model = _model(asked, known.model, unseen=_too_large() if partial else None)
+        unseen = _too_large() if partial else _UNREADABLE if known is NOTHING_KNOWN else None
+        model = _model(asked, known.model, unseen=unseen)
         if isinstance(model, Refused):
             return model
         prepared, blocks = self._prepare(asked, model, known, body)
-        scale = asked.body_bytes / max(1, asked.seen_bytes) if partial else 1.0
+        scale = asked.body_bytes / asked.seen_bytes if asked.seen_bytes else 1.0
+        if known.seen_bytes:
+            scale *= len(body) / known.seen_bytes
         return self._request(
             asked,
             model,
@@ -100,7 +104,7 @@ class RequestParser:
             max_output_tokens=_max_output(asked.kind, known),
             stream=known.stream,
             previous_response_id=known.previous_response_id,
-            note=prepared.note or ("cut off" if partial else ""),
+            note=prepared.note or known.note or ("cut off" if partial else ""),
         )
 
     def _prepare(self, asked: _Asked, model: str, known: Known, body: bytes) -> tuple[Prepared, tuple[int, ...]]:

@@ -9,7 +9,7 @@ import msgspec
 
 from tradewind.core.tokens.shape import PromptShape, exact_shape, measure
 from tradewind.gateway.requests import shapes
-from tradewind.gateway.requests.canonical import Canon
+from tradewind.gateway.requests.canonical import Canon, items
 from tradewind.gateway.requests.shapes import present
 
 # What the engine renders the same messages differently by.
@@ -21,6 +21,7 @@ _OPTIONS = (
     "truncate_prompt_tokens",
     "documents",
 )
+MAX_IDS_BYTES = 1 << 20
 _DATA = re.compile(rb";base64,[A-Za-z0-9+/=\\]{64,}")
 
 
@@ -96,20 +97,30 @@ def _completion(head: shapes.CompletionBody) -> Prepared:
     spelled = bytes(head.prompt)
     if spelled[:1] == b'"':
         return _texts([spelled[1:-1]])
+    if len(spelled) > MAX_IDS_BYTES and b'"' not in spelled and spelled.count(b"[", 0, MAX_IDS_BYTES) == 1:
+        return _many_ids(spelled)
     if spelled[:1] != b"[":
         return Prepared(b"", measure(b"", messages=0), 0, note="no text prompt")
     try:
         return _ids([shapes.IDS.decode(spelled)])
     except msgspec.ValidationError:
-        items = [bytes(item) for item in shapes.RAWS.decode(spelled)]
-    if all(item[:1] == b'"' for item in items):
-        return _texts([item[1:-1] for item in items])
-    return _ids([shapes.IDS.decode(item) for item in items])
+        prompts = [bytes(item) for item in items(spelled)]
+    if all(item[:1] == b'"' for item in prompts):
+        return _texts([item[1:-1] for item in prompts])
+    return _ids([shapes.IDS.decode(item) for item in prompts])
 
 
 def _texts(texts: Sequence[bytes]) -> Prepared:
     together = texts[0] if len(texts) == 1 else b"".join(texts)
     return Prepared(texts[0], measure(together, messages=0), len(together))
+
+
+def _many_ids(spelled: bytes) -> Prepared:
+    """One long list of ids: all are counted, and the first are decoded."""
+    first = spelled[: spelled.rfind(b",", 0, MAX_IDS_BYTES)] + b"]"
+    prepared = _ids([shapes.IDS.decode(first)])
+    tokens = spelled.count(b",") + 1
+    return prepared._replace(shape=exact_shape(tokens), total_bytes=4 * tokens)
 
 
 def _ids(prompts: Sequence[list[int]]) -> Prepared:

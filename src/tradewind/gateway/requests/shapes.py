@@ -42,6 +42,7 @@ class Message(Struct):
     name: Raw = NOTHING
     tool_calls: Raw = NOTHING
     tool_call_id: Raw = NOTHING
+    function_call: Raw = NOTHING
     reasoning_content: Raw = NOTHING
     reasoning: Raw = NOTHING
     arguments: Raw = NOTHING

@@ -1,15 +1,20 @@
 """A JSON body whose end is missing: what came before is closed, so that an ordinary decoder can read it.
 
-A text that is cut stays with what arrived of it; a key without its value, and a number at the very end, are dropped.
+A prompt's text that is cut stays with what arrived of it. Half a key, a number at the very end, and any other text
+that is cut, such as half a model's name, are dropped.
 Costs grow with the number of JSON tokens looked at, not with the length of texts, and stop at `MAX_TOKENS`.
 """
 
 import re
 
-MAX_TOKENS = 50_000  # braces, commas and strings; what follows them is treated as missing too
+MAX_TOKENS = 8_192  # braces, commas and strings; what follows them is treated as missing too
 MAX_DEPTH = 200
+LARGE_BYTES = 1 << 17  # a longer body is decoded whole only if it is not dense
+DENSE_MARKS = 10_000
+SEEN_BYTES = 2 << 20  # of a dense body, and of one that is cut off; half a million tokens
 
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{}\[\],:]', re.S)
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|[{}\[\],:]', re.S)
+_TEXTS = frozenset({b'"text"', b'"content"', b'"prompt"', b'"input"', b'"instructions"', b'"system"', b'"output"'})
 _OPEN, _CLOSE = {b"{": b"}", b"[": b"]"}, frozenset({b"}", b"]"})
 _HIGH_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
 _ESCAPE_BYTES = 6
@@ -24,7 +29,10 @@ def closed(body: bytes) -> bytes | None:
         first = found[0][:1]
         if first == b'"':
             if scan.expects_key:
+                scan.key = found[0]
                 continue
+            if not found[1] and scan.key not in _TEXTS:
+                break
             if not found[1]:
                 return body[: _text_end(body, found.start())] + b'"' + scan.ending()
             scan.safe = found.end()
@@ -33,15 +41,31 @@ def closed(body: bytes) -> bytes | None:
     return body[: scan.safe] + scan.ending() if scan.sound else None
 
 
+def is_dense(body: bytes, marks: bytes) -> bool:
+    """Whether decoding would make so many objects, one per mark, that it would keep others waiting."""
+    if len(body) <= LARGE_BYTES:
+        return False
+    left = DENSE_MARKS
+    for mark in marks:
+        at = body.find(mark)
+        while at >= 0:
+            left -= 1
+            if left < 0:
+                return True
+            at = body.find(mark, at + 1)
+    return False
+
+
 class _Scan:
     """Which containers are open, and up to where the body is complete once they are closed."""
 
-    __slots__ = ("closers", "expects_key", "safe", "sound")
+    __slots__ = ("closers", "expects_key", "key", "safe", "sound")
 
     def __init__(self) -> None:
         self.closers: list[bytes] = []
         self.safe = 0
         self.expects_key = False
+        self.key = b""
         self.sound = True
 
     def take(self, token: bytes, start: int) -> bool:
