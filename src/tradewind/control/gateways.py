@@ -13,6 +13,7 @@ from tradewind.wire.convert import report_from_pb
 from tradewind.wire.pb import tradewind_pb2 as pb
 
 MAX_REPORTS = 64  # beyond it the gateway that has been silent longest leaves the status
+LOAD_KEPT_S = 5.0  # work that was reported longer ago says nothing
 FORGOTTEN_S = 60.0  # a gateway that is not connected and has said nothing for so long leaves the status
 
 
@@ -31,6 +32,18 @@ class GatewayStatus:
 class _Reported:
     report: GatewayReport
     at_s: float
+
+    def load_pb(self, now_s: float) -> pb.GatewayLoad:
+        load = pb.GatewayLoad(gateway_id=self.report.gateway_id, age_s=now_s - self.at_s)
+        for path in self.report.paths:
+            if path.in_flight > 0:
+                load.cells.add(
+                    cell_id=path.cell_id,
+                    requests=path.in_flight,
+                    waiting_tokens=path.waiting_tokens,
+                    decoding=path.decoding,
+                )
+        return load
 
 
 class GatewayReports:
@@ -52,6 +65,14 @@ class GatewayReports:
             del self._reports[next(iter(self._reports))]
         self._reports[report.gateway_id] = _Reported(report=report, at_s=now_s)
         return report
+
+    def loads(self, *, but: str, now_s: float) -> list[pb.GatewayLoad]:
+        """What every other gateway has in flight, as far as it said so lately."""
+        return [
+            reported.load_pb(now_s)
+            for gateway_id, reported in sorted(self._reports.items())
+            if gateway_id != but and now_s - reported.at_s < LOAD_KEPT_S
+        ]
 
     def statuses(self, feeds: Iterable[Feed], now_s: float) -> list[GatewayStatus]:
         """Gateways that are connected or reported within the last minute, sorted by id."""

@@ -202,11 +202,12 @@ class Grid:
             if feed.gateway_id:
                 self.events.add("gateway.disconnected", None, feed.gateway_id)
 
-    def message(self, batch: Batch, now_s: float) -> bytes:
-        """A serialised ViewDelta with the named cells as they are now."""
+    def message(self, batch: Batch, now_s: float, *, gateway_id: str = "") -> bytes:
+        """A serialised ViewDelta for a gateway, with the named cells as they are now."""
         lives = (self._registry.life(cell_id) for cell_id in batch.cell_ids)
         cells = [(life, self._heard.get(life.cell.cell_id)) for life in lives if life is not None]
-        return self._writer.message(batch, cells, now_s)
+        others = self._reports.loads(but=gateway_id, now_s=now_s) if gateway_id else ()
+        return self._writer.message(batch, cells, now_s, others=others)
 
     @property
     def version(self) -> int:

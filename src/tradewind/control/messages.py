@@ -1,6 +1,6 @@
 """Serialises view messages; a cell is serialised once for all gateways that are told of it at the same time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tradewind.control.beats import Heard
@@ -31,7 +31,14 @@ class ViewWriter:
         self._incarnation = incarnation
         self._fragments: dict[str, _Fragment] = {}
 
-    def message(self, batch: Batch, cells: Iterable[tuple[Life, Heard | None]], now_s: float) -> bytes:
+    def message(
+        self,
+        batch: Batch,
+        cells: Iterable[tuple[Life, Heard | None]],
+        now_s: float,
+        *,
+        others: Sequence[pb.GatewayLoad] = (),
+    ) -> bytes:
         """A serialised ViewDelta.
 
         Concatenated messages of one type parse as one merged message (protobuf's encoding guide), so the parts that
@@ -42,6 +49,7 @@ class ViewWriter:
             version=pb.ViewVersion(control_id=self._control_id, incarnation=self._incarnation, counter=self.version),
             full=batch.full,
             removed=batch.removed,
+            others=others,
         )
         parts = [self._fragment(life, heard, now_s) for life, heard in cells]
         return b"".join((head.SerializeToString(), *parts))

@@ -110,7 +110,7 @@ class GridService:
             batch = await feed.next()
             try:
                 # Waits while the gateway's flow-control window is shut; what changes meanwhile waits in the feed.
-                await context.write(self._grid.message(batch, self._clock()))
+                await context.write(self._grid.message(batch, self._clock(), gateway_id=feed.gateway_id))
             except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
                 log_event(log, "gateway.gone", gateway=feed.gateway_id, error=type(error).__name__)
                 return

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tradewind.config.schema import CellConfig, GatewayConfig, GridConfig
+from tradewind.core.pick.cell import OthersLoad
 from tradewind.core.scoring import make_scorer
 from tradewind.core.settings import EjectionSettings, ProjectionSettings, ScoringSettings, SignalSettings
 from tradewind.gateway.events import EventRing
@@ -27,6 +28,7 @@ from tradewind.xds.settings import ModelInfo, settings_of
 from tradewind.xds.snapshot import Snapshot
 
 MAX_REPORTED_NOTE_CHARS = 200
+NO_WORK = OthersLoad()
 
 
 def scoring_settings(config: GridConfig, gateway: GatewayConfig) -> ScoringSettings:
@@ -136,6 +138,8 @@ class Worker:
 
     def on_delta(self, control_id: str, delta: ViewDelta) -> None:
         """A message of one control's view stream."""
+        if self.desk is not None and delta.others:
+            self.desk.observe_others(delta.others, self._clock())
         if self.steering.observe(control_id, delta, now_s=self._clock()):
             self._effects.tick_soon()
 
@@ -295,17 +299,32 @@ class Worker:
             gateway_id=self.gateway.id,
             site=self.gateway.site,
             sequence=self._report_sequence,
-            paths=tuple(self._path(cell_id, totals, told) for cell_id in sorted(self._cells)),
+            paths=self._reported_paths(totals, told),
             weights=tuple(sorted(self.weights().items())),
             pressures=tuple((row.cell_id, row.pressure) for row in rows if row.pressure is not None),
             notes=tuple((row.cell_id, row.reason[:MAX_REPORTED_NOTE_CHARS]) for row in rows if row.reason),
         )
 
-    def _path(self, cell_id: str, totals: dict[str, tuple[int, int]], told: dict[str, tuple[int, int]]) -> PathReading:
-        path = self.paths.get(cell_id) or PathReading(cell_id=cell_id)
-        succeeded, failed = totals.get(cell_id, (0, 0))
-        before = told.get(cell_id, (0, 0))
-        return replace(path, succeeded=max(0, succeeded - before[0]), failed=max(0, failed - before[1]))
+    def _reported_paths(
+        self, totals: dict[str, tuple[int, int]], told: dict[str, tuple[int, int]]
+    ) -> tuple[PathReading, ...]:
+        """Each path with its news, and the work in flight where a picker counts it."""
+        outstanding = self.desk.picker.outstanding() if self.desk is not None else {}
+        paths = []
+        for cell_id in sorted(self._cells):
+            succeeded, failed = totals.get(cell_id, (0, 0))
+            before = told.get(cell_id, (0, 0))
+            work = outstanding.get(cell_id, NO_WORK)
+            reading = replace(
+                self.paths.get(cell_id) or PathReading(cell_id=cell_id),
+                succeeded=max(0, succeeded - before[0]),
+                failed=max(0, failed - before[1]),
+                in_flight=int(work.requests),
+                waiting_tokens=int(work.prefill_tokens),
+                decoding=int(work.decoding),
+            )
+            paths.append(reading)
+        return tuple(paths)
 
     def weights(self) -> dict[str, int]:
         """Weights that Envoy was told, by cell; in several pools the largest."""
@@ -321,7 +340,7 @@ class Worker:
         if state is None:
             return None
         cells = tuple((item.cell, item.state, item.incarnation, item.draining) for item in state.cells)
-        key = (state.routing, cells)
+        key = (state.routing, cells, state.memory.verdicts)
         if key == self._saved_key:
             return None
         self._saved_key = key

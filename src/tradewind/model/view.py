@@ -42,6 +42,25 @@ class GridView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CellLoad:
+    """What one gateway has in flight on one cell."""
+
+    cell_id: str
+    requests: int = 0
+    waiting_tokens: int = 0  # uncached prompt tokens of requests without a first token
+    decoding: int = 0  # requests with one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayLoad:
+    """Outstanding work of one gateway, `age_s` ago; a cell that is left out has none."""
+
+    gateway_id: str
+    age_s: float
+    cells: tuple[CellLoad, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ViewDelta:
     """A full view (`full`) or what changed since the last message of the same stream."""
 
@@ -49,6 +68,7 @@ class ViewDelta:
     full: bool
     cells: tuple[CellView, ...] = ()
     removed: tuple[str, ...] = ()
+    others: tuple[GatewayLoad, ...] = ()  # every gateway but the one that is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +82,8 @@ class PathReading:
     succeeded: int = 0  # outcomes since the previous report
     failed: int = 0
     in_flight: int = 0
+    waiting_tokens: int = 0  # of those in flight: uncached prompt tokens of requests without a first token
+    decoding: int = 0  # of those in flight: requests with one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from tradewind.core.pick.picker import Picker
 from tradewind.core.prefix.index import PrefixIndex
 from tradewind.core.tokens.estimate import TokenEstimator
 from tradewind.core.tokens.shape import PromptShape
+from tradewind.gateway.pick.others import Others
 from tradewind.gateway.pick.server import LEFT_TO_SHARES, Question, Reply
 from tradewind.gateway.requests.parse import RequestParser
 from tradewind.gateway.requests.result import ParsedRequest, Refused
@@ -24,7 +25,7 @@ from tradewind.model.decision import Decision, Refusal, RefusalKind
 from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
 from tradewind.model.routing import WeightRow
-from tradewind.model.view import GridView
+from tradewind.model.view import GatewayLoad, GridView
 from tradewind.runtime.log import log_event
 from tradewind.xds.pick import (
     CELL_HEADER,
@@ -97,6 +98,7 @@ class PickDesk:
         self._rng = rng
         self._boot = f"{rng.getrandbits(32):08x}-"  # a decision of a process before this one must not release ours
         self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._others = Others()
         self._capacities: dict[str, int] = {}
         self.seconds = 0.0  # spent deciding, for metrics
 
@@ -213,6 +215,11 @@ class PickDesk:
         self.observe_view(view, now_s)
         self.picker.observe_pressure(rows, now_s)
         self.picker.expire(now_s)
+
+    def observe_others(self, loads: Sequence[GatewayLoad], now_s: float) -> None:
+        """What a control says of other gateways' work in flight."""
+        self._others.take(loads, now_s)
+        self.picker.observe_others(self._others.sums(now_s), now_s)
 
     def observe_view(self, view: GridView, now_s: float) -> None:
         """The newest grid view; the index keeps as much of each cell as its engine can hold for this gateway."""

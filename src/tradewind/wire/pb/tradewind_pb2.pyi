@@ -237,19 +237,43 @@ class ViewVersion(_message.Message):
     def __init__(self, control_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., counter: _Optional[int] = ...) -> None: ...
 
 class ViewDelta(_message.Message):
-    __slots__ = ("version", "full", "cells", "removed")
+    __slots__ = ("version", "full", "cells", "removed", "others")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FULL_FIELD_NUMBER: _ClassVar[int]
     CELLS_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
     version: ViewVersion
     full: bool
     cells: _containers.RepeatedCompositeFieldContainer[CellView]
     removed: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[_Union[ViewVersion, _Mapping]] = ..., full: _Optional[bool] = ..., cells: _Optional[_Iterable[_Union[CellView, _Mapping]]] = ..., removed: _Optional[_Iterable[str]] = ...) -> None: ...
+    others: _containers.RepeatedCompositeFieldContainer[GatewayLoad]
+    def __init__(self, version: _Optional[_Union[ViewVersion, _Mapping]] = ..., full: _Optional[bool] = ..., cells: _Optional[_Iterable[_Union[CellView, _Mapping]]] = ..., removed: _Optional[_Iterable[str]] = ..., others: _Optional[_Iterable[_Union[GatewayLoad, _Mapping]]] = ...) -> None: ...
+
+class CellLoad(_message.Message):
+    __slots__ = ("cell_id", "requests", "waiting_tokens", "decoding")
+    CELL_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DECODING_FIELD_NUMBER: _ClassVar[int]
+    cell_id: str
+    requests: int
+    waiting_tokens: int
+    decoding: int
+    def __init__(self, cell_id: _Optional[str] = ..., requests: _Optional[int] = ..., waiting_tokens: _Optional[int] = ..., decoding: _Optional[int] = ...) -> None: ...
+
+class GatewayLoad(_message.Message):
+    __slots__ = ("gateway_id", "age_s", "cells")
+    GATEWAY_ID_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    CELLS_FIELD_NUMBER: _ClassVar[int]
+    gateway_id: str
+    age_s: float
+    cells: _containers.RepeatedCompositeFieldContainer[CellLoad]
+    def __init__(self, gateway_id: _Optional[str] = ..., age_s: _Optional[float] = ..., cells: _Optional[_Iterable[_Union[CellLoad, _Mapping]]] = ...) -> None: ...
 
 class PathReading(_message.Message):
-    __slots__ = ("cell_id", "rtt_s", "jitter_s", "reachable", "succeeded", "failed", "in_flight")
+    __slots__ = ("cell_id", "rtt_s", "jitter_s", "reachable", "succeeded", "failed", "in_flight", "waiting_tokens", "decoding")
     CELL_ID_FIELD_NUMBER: _ClassVar[int]
     RTT_S_FIELD_NUMBER: _ClassVar[int]
     JITTER_S_FIELD_NUMBER: _ClassVar[int]
@@ -257,6 +281,8 @@ class PathReading(_message.Message):
     SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    WAITING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DECODING_FIELD_NUMBER: _ClassVar[int]
     cell_id: str
     rtt_s: float
     jitter_s: float
@@ -264,7 +290,9 @@ class PathReading(_message.Message):
     succeeded: int
     failed: int
     in_flight: int
-    def __init__(self, cell_id: _Optional[str] = ..., rtt_s: _Optional[float] = ..., jitter_s: _Optional[float] = ..., reachable: _Optional[bool] = ..., succeeded: _Optional[int] = ..., failed: _Optional[int] = ..., in_flight: _Optional[int] = ...) -> None: ...
+    waiting_tokens: int
+    decoding: int
+    def __init__(self, cell_id: _Optional[str] = ..., rtt_s: _Optional[float] = ..., jitter_s: _Optional[float] = ..., reachable: _Optional[bool] = ..., succeeded: _Optional[int] = ..., failed: _Optional[int] = ..., in_flight: _Optional[int] = ..., waiting_tokens: _Optional[int] = ..., decoding: _Optional[int] = ...) -> None: ...
 
 class CellWeight(_message.Message):
     __slots__ = ("cell_id", "weight")
