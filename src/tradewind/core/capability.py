@@ -12,7 +12,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tradewind.core.memory import Lengths
 from tradewind.core.settings import CapabilitySettings
+
+MAX_MAXIMA = 256
 
 
 @dataclass(slots=True)
@@ -41,7 +44,7 @@ class LongestPrompt:
         while self.maxima and self.maxima[-1][1] <= tokens:
             self.maxima.pop()
         self.maxima.append((now_s, tokens))
-        if len(self.maxima) > 256:  # a long falling run: the shortest of them will never matter
+        if len(self.maxima) > MAX_MAXIMA:  # a long falling run: the shortest of them will never matter
             self.maxima.pop()
 
     def longest(self, now_s: float) -> float:
@@ -49,6 +52,28 @@ class LongestPrompt:
         while self.maxima and now_s - self.maxima[0][0] > self.settings.memory_s:
             self.maxima.popleft()
         return self.maxima[0][1] if self.maxima else 0.0
+
+    def remembered(self, pool: str, now_s: float) -> Lengths | None:
+        """What outlives a restart; None before the first request."""
+        if self.first_s is None:
+            return None
+        return Lengths(
+            pool=pool,
+            maxima=tuple((max(0.0, now_s - at_s), tokens) for at_s, tokens in self.maxima),
+            requests=self.requests,
+            watched_s=max(0.0, now_s - self.first_s),
+            tokens_per_byte=self.tokens_per_byte,
+        )
+
+    @staticmethod
+    def recalled(memory: Lengths, settings: CapabilitySettings, now_s: float) -> "LongestPrompt":
+        """Goes on from what was remembered."""
+        longest = LongestPrompt(settings)
+        for age_s, tokens in memory.maxima[-MAX_MAXIMA:]:
+            longest.maxima.append((now_s - age_s, tokens))
+        longest.requests, longest.first_s = memory.requests, now_s - memory.watched_s
+        longest.tokens_per_byte = memory.tokens_per_byte
+        return longest
 
     def proven_short(self, limit: int, now_s: float) -> bool:
         """True when enough traffic was seen for long enough and all of it fits `limit` with a margin."""

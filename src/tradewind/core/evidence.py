@@ -2,10 +2,14 @@
 
 import math
 from collections import Counter, deque
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from tradewind.core.memory import MAX_ROWS, ErrorRate, Recent
 from tradewind.core.settings import VerdictSettings
+
+LEAST_ERRORS = 0.01  # fewer, after an hour's forgetting, are none
 
 _Like: TypeAlias = tuple[str, int]  # requests of one cell and one size bin
 
@@ -148,6 +152,50 @@ class Evidence:
         for table in (self.requests, self.errors):
             table.pop(cell_id, None)
         self.rates.pop(cell_id, None)
+
+    def remembered(self, now_s: float) -> tuple[tuple[ErrorRate, ...], Recent]:
+        """Rates and the last minute, as ages; nothing where there was no error, since then both are at their floor."""
+        self.close()
+        rates = tuple(
+            ErrorRate(cell_id=cell_id, errors=rate.errors, requests=rate.requests, age_s=max(0.0, now_s - rate.at_s))
+            for cell_id, rate in sorted(self.rates.items())
+        )
+        if not any(rate.errors >= LEAST_ERRORS for rate in rates):
+            return (), Recent()
+        errors = tuple(like for span in self.spans for like in span.errors)
+        requests = tuple(
+            (cell_id, size, count)
+            for cell_id, bins in sorted(self.requests.items())
+            for size, count in sorted(bins.items())
+        )
+        newest_s = self.spans[-1].newest_s if self.spans else now_s
+        recent = Recent(age_s=max(0.0, now_s - newest_s), requests=requests[:MAX_ROWS], errors=errors[-MAX_ROWS:])
+        return rates[:MAX_ROWS], recent
+
+    def recall(self, rates: Iterable[ErrorRate], recent: Recent, cells: Collection[str], now_s: float) -> None:
+        """Goes on from what was remembered of `cells`; the last minute counts as one span."""
+        for rate in rates:
+            if rate.cell_id in cells:
+                self.rates[rate.cell_id] = _Rate(rate.errors, rate.requests, now_s - rate.age_s)
+        newest_s = now_s - recent.age_s
+        span = _Span(newest_s, newest_s)
+        span.requests = {
+            (cell_id, size): count for cell_id, size, count in recent.requests if cell_id in cells and count
+        }
+        left = Counter(span.requests)
+        for like in recent.errors:
+            if left[like] > 0:  # no more errors than requests
+                left[like] -= 1
+                span.errors.append(like)
+        span.count = sum(span.requests.values())
+        if not span.count:
+            return
+        for like, count in span.requests.items():
+            _step(self.requests, like, count)
+        for like in span.errors:
+            _step(self.errors, like, 1)
+        self.spans.append(span)
+        self.count += span.count
 
     def errors_of(self, cell_id: str) -> int:
         """Errors of one cell in the window."""

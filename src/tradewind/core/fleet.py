@@ -3,6 +3,7 @@
 from tradewind.core.capability import LongestPrompt
 from tradewind.core.holds import PoolCells
 from tradewind.core.judges import Judges
+from tradewind.core.memory import Lengths
 from tradewind.core.numbers import clip
 from tradewind.core.pools import pool_keys
 from tradewind.core.pressure import ClassMeans, Signals
@@ -26,6 +27,19 @@ class Fleet:
         self._regroup = True  # pools must be found anew: a cell is new, or serves other models
         self._moved = False  # a cell joined or left since the last settle
         self._seen_view = False
+        self._recalled: dict[
+            str, LongestPrompt
+        ] = {}  # pool key -> lengths from before a restart, until the pool is there
+
+    def remembered(self, now_s: float) -> tuple[Lengths, ...]:
+        """The prompt lengths of every pool, for a restart."""
+        found = (pool.longest.remembered(key, now_s) for key, pool in sorted(self.pools.items()))
+        return tuple(lengths for lengths in found if lengths is not None)
+
+    def recall(self, lengths: tuple[Lengths, ...], now_s: float) -> None:
+        """Goes on from remembered lengths, before the first view."""
+        settings = self._settings.capability
+        self._recalled = {item.pool: LongestPrompt.recalled(item, settings, now_s) for item in lengths}
 
     def take(self, cells: tuple[CellView, ...], now_s: float) -> tuple[list[CellTrack], bool]:
         """Takes a view; (tracks to score at once, whether a tick should not wait)."""
@@ -151,7 +165,8 @@ class Fleet:
             track.speed_class = f"{track.pool}|{capabilities.hardware or ''}"
             self.means.setdefault(track.speed_class, ClassMeans())
             if track.pool not in self.pools:
-                kept = longest.get(track.pool) or LongestPrompt(self._settings.capability)
+                kept = longest.get(track.pool) or self._recalled.pop(track.pool, None)
+                kept = kept or LongestPrompt(self._settings.capability)
                 self.pools[track.pool] = PoolCells(longest=kept)
             if track.ready:
                 self.pools[track.pool].cells.append(track)

@@ -1,8 +1,9 @@
 """All verdict machines of one gateway: one per model name and kind of error."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from random import Random
 
+from tradewind.core.memory import JudgeMemory
 from tradewind.core.outcomes import Kind
 from tradewind.core.settings import ScoringSettings
 from tradewind.core.track import CellTrack
@@ -115,6 +116,20 @@ class Judges:
         """A new engine, or a cell that has left."""
         for judge in self._all():
             self._noted(judge.forget(cell_id))
+
+    def remembered(self, now_s: float) -> tuple[JudgeMemory, ...]:
+        """What outlives a restart, of every judge that has something to say."""
+        memories = (judge.remembered(now_s) for _, pair in sorted(self._pairs.items()) for judge in pair)
+        return tuple(memory for memory in memories if not memory.is_empty)
+
+    def recall(self, memories: Iterable[JudgeMemory], cells: Collection[str], now_s: float) -> None:
+        """Goes on from what was remembered of `cells`, before the first outcome."""
+        for memory in memories:
+            pair = self._pairs.get(memory.model) or self._pair(memory.model)
+            for judge in pair or ():
+                if judge.kind.value == memory.kind:
+                    judge.recall(memory, cells, now_s)
+        self._holds = None
 
     def take_events(self) -> list[Event]:
         """What the judges have to say since the last call."""

@@ -6,6 +6,7 @@ Ticks in between only act on what has happened, and cost little more than a walk
 """
 
 import math
+from collections.abc import Collection
 from itertools import zip_longest
 from random import Random
 
@@ -13,6 +14,7 @@ from tradewind.core.blind import blind_weight
 from tradewind.core.fleet import Fleet
 from tradewind.core.holds import Overlay, PoolCells, overlays
 from tradewind.core.judges import Judges
+from tradewind.core.memory import MAX_ROWS, Memory
 from tradewind.core.numbers import ewma, median
 from tradewind.core.outcomes import Kind, kind_of, kind_of_attempt
 from tradewind.core.pressure import load_pressure, named
@@ -89,6 +91,18 @@ class WeightScorer:
         changed = self._judges.on_probe(cell_id, order, status, now_s)
         self._urgent |= changed
         return changed or self._judges.wants_probe
+
+    # --- restarts -------------------------------------------------------------------------------------------
+
+    def remembered(self, now_s: float) -> Memory:
+        """What is worth a restart, as ages."""
+        return Memory(cases=self._judges.remembered(now_s)[:MAX_ROWS], lengths=self._fleet.remembered(now_s)[:MAX_ROWS])
+
+    def recall(self, memory: Memory, cells: Collection[str], now_s: float) -> None:
+        """Goes on from what was remembered of `cells`; before the first view."""
+        self._judges.recall(memory.cases, cells, now_s)
+        self._fleet.recall(memory.lengths, now_s)
+        self._urgent = True
 
     def _note_attempts(self, outcome: Outcome, now_s: float) -> None:
         for cell_id, reason in zip_longest(outcome.attempted_cells[:-1], outcome.attempt_failures, fillvalue=""):

@@ -6,12 +6,14 @@ again, to one peer; only when the peer serves it is the suspect guilty. The expe
 saves the second and third refusal that statistics need.
 """
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from random import Random
 
 from tradewind.core.evidence import Evidence
+from tradewind.core.memory import MAX_REASON_CHARS, MAX_ROWS, JudgeMemory, Record, Verdict
 from tradewind.core.outcomes import Kind, kind_of_status
 from tradewind.core.settings import VerdictSettings
 from tradewind.model.routing import Event, ProbeOrder
@@ -178,6 +180,56 @@ class Judge:
             self.experiment = None
         return self.holds.pop(cell_id, None) is not None
 
+    def remembered(self, now_s: float) -> JudgeMemory:
+        """Everything that outlives a restart, as ages; pending cases and experiments do not."""
+        rates, recent = self.evidence.remembered(now_s)
+        held = [(cell_id, hold) for cell_id, hold in sorted(self.holds.items()) if hold.phase is not Phase.PENDING]
+        return JudgeMemory(
+            model=self.model,
+            kind=self.kind.value,
+            verdicts=tuple(_verdict(cell_id, hold, now_s) for cell_id, hold in held[:MAX_ROWS]),
+            records=tuple(self._record(cell_id, now_s) for cell_id in sorted(self.past)[:MAX_ROWS]),
+            rates=rates,
+            recent=recent,
+        )
+
+    def recall(self, memory: JudgeMemory, cells: Collection[str], now_s: float) -> None:
+        """Goes on from what was remembered of `cells`; the next probe of a held cell is due after the usual pause."""
+        self.evidence.recall(memory.rates, memory.recent, cells, now_s)
+        for record in memory.records:
+            if record.cell_id in cells:
+                self.past[record.cell_id] = _Past(
+                    released_s=_then(record.released_age_s, now_s),
+                    misled=record.misled,
+                    canary_hold_s=min(record.canary_hold_s, self.settings.canary_hold_max_s),
+                    exonerated_s=_then(record.exonerated_age_s, now_s),
+                )
+                if record.largest_bytes:
+                    self.largest[record.cell_id] = record.largest_bytes
+        for verdict in memory.verdicts:
+            if verdict.cell_id in cells:
+                self.holds[verdict.cell_id] = Hold(
+                    Phase.CANARY if verdict.canary else Phase.HELD,
+                    now_s - verdict.age_s,
+                    verdict.reason,
+                    verdict.request_bytes,
+                    statistical=verdict.statistical,
+                    next_probe_s=now_s + self.settings.probe_interval_s,
+                    hold_s=min(verdict.hold_s, self.settings.canary_hold_max_s),
+                    by_canary=verdict.by_canary or not self.probes,
+                )
+
+    def _record(self, cell_id: str, now_s: float) -> Record:
+        past = self.past[cell_id]
+        return Record(
+            cell_id=cell_id,
+            misled=past.misled,
+            canary_hold_s=past.canary_hold_s,
+            released_age_s=_age(past.released_s, now_s),
+            exonerated_age_s=_age(past.exonerated_s, now_s),
+            largest_bytes=self.largest.get(cell_id, 0),
+        )
+
     # --- statistics -----------------------------------------------------------------------------------------
 
     def _judge(self, cell_id: str, cells: Collection[str], now_s: float, *, later: bool = False) -> bool:
@@ -301,3 +353,24 @@ class Judge:
     def _event(self, now_s: float, what: str, cell_id: str, detail: str) -> None:
         name = f"verdict.{self.kind.value}" + (f".{what}" if what else "")
         self.events.append(Event(at_s=now_s, name=name, cell_id=cell_id, detail=detail))
+
+
+def _verdict(cell_id: str, hold: Hold, now_s: float) -> Verdict:
+    return Verdict(
+        cell_id=cell_id,
+        age_s=max(0.0, now_s - hold.since_s),
+        reason=hold.reason[:MAX_REASON_CHARS],
+        request_bytes=hold.request_bytes,
+        statistical=hold.statistical,
+        canary=hold.phase is Phase.CANARY,
+        by_canary=hold.by_canary,
+        hold_s=hold.hold_s,
+    )
+
+
+def _age(at_s: float, now_s: float) -> float | None:
+    return max(0.0, now_s - at_s) if at_s > -math.inf else None
+
+
+def _then(age_s: float | None, now_s: float) -> float:
+    return -math.inf if age_s is None else now_s - age_s

@@ -33,6 +33,7 @@ from tradewind.model.routing import ProbeOrder
 from tradewind.runtime.log import log_event, setup_logging
 from tradewind.runtime.loop import LoopLag, run_until_signal
 from tradewind.runtime.web import serve_app
+from tradewind.telemetry.fetch import sleep_or
 from tradewind.xds.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ COALESCE_S = 0.01  # several causes within this time make one tick
 MAX_TICK_SHARE = 0.2  # of the loop's time: a grid so large that ticks are slow ticks less often
 FLUSH_S = 0.5
 SAVE_S = 1.0
+LEARNED_S = 60.0  # error rates reach the disk so often, verdicts at once
 WATCH_S = 1.0
 MAX_PICK_BODY_BYTES = 64 * 2**20  # beyond what any setting lets Envoy send
 GC_YOUNG = 20_000  # allocations between two collections of the youngest generation
@@ -123,6 +125,7 @@ class Shell:
 
     async def close(self) -> None:
         """After the tasks have ended: keep what is worth keeping, close what is open."""
+        self._worker.not_saved()  # what was learned since the last push is worth a write
         state = self._worker.state_to_save()
         if state is not None:
             self._worker.saved.store(state)
@@ -193,8 +196,8 @@ class Shell:
 
     async def _save(self) -> None:
         while True:
-            await self._save_now.wait()
-            self._save_now.clear()
+            if not await sleep_or(self._save_now, LEARNED_S):
+                self._worker.not_saved()
             state = self._worker.state_to_save()
             if state is not None and not await asyncio.to_thread(self._worker.saved.store, state):
                 self._worker.not_saved()

@@ -8,7 +8,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tradewind.core.scoring import Router, Scorer
+from tradewind.core.memory import Memory
+from tradewind.core.scoring import Router, Scorer, WeightScorer
 from tradewind.gateway.merge import ViewMerger
 from tradewind.gateway.saved import SavedState, without_telemetry
 from tradewind.model.cell import CellState
@@ -59,6 +60,8 @@ class Steering:
         """Start from disk; the routing to publish at once."""
         self.merger.restore(state.cells, now_s=now_s)
         self.in_force = state.routing
+        if isinstance(self.scorer, WeightScorer):
+            self.scorer.recall(state.memory, frozenset(view.cell.cell_id for view in state.cells), now_s)
         for view in state.cells:
             self._models_of[view.cell.cell_id] = view.cell.capabilities.models
         for pool in state.routing.pools:
@@ -70,7 +73,9 @@ class Steering:
         if self.in_force is None:
             return None
         cells = without_telemetry(self.merger.view(now_s=now_s).cells)
-        return SavedState(gateway_id=gateway_id, cells=cells, routing=self.in_force)
+        # The other scorers forget within seconds.
+        memory = self.scorer.remembered(now_s) if isinstance(self.scorer, WeightScorer) else Memory()
+        return SavedState(gateway_id=gateway_id, cells=cells, routing=self.in_force, memory=memory)
 
     def known_models(self, view: GridView) -> frozenset[str]:
         """Every model that must have a pool: configured, listed now, or last listed by a cell that is still there."""

@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tradewind.gateway.saved import SavedState, SavedView, without_telemetry
+from tradewind.core.memory import JudgeMemory, Memory, Verdict
+from tradewind.gateway.saved import (
+    MAX_MEMORY_AGE_S,
+    REBOOT_AGE_S,
+    Moment,
+    SavedState,
+    SavedView,
+    lain_s,
+    moment_now,
+    without_telemetry,
+)
 from tradewind.model.cell import Capabilities, Cell, CellState
 from tradewind.model.routing import Endpoint, PoolRouting, Routing
 from tradewind.model.telemetry import EngineReading, Telemetry
@@ -65,6 +75,79 @@ def test_fc_40_a_disk_that_refuses_keeps_the_old_file(tmp_path: Path) -> None:
     assert not saved.store(replace_gateway(STATE))
     assert saved.load() == STATE
     assert saved.failures == 1
+
+
+VERDICT = Verdict(cell_id="x", age_s=10.0, reason="a probe fails here", request_bytes=9000)
+LEARNED = SavedState(
+    gateway_id="gw",
+    cells=(CELL,),
+    routing=ROUTING,
+    memory=Memory(cases=(JudgeMemory(model="m", kind="refusal", verdicts=(VERDICT,)),)),
+)
+
+
+def kept(path: Path, *, then: Moment, now: Moment) -> SavedState:
+    """What a process finds that starts at `now`, of what another wrote at `then`."""
+    assert SavedView(path, "gw", moment=lambda: then).store(LEARNED)
+    state = SavedView(path, "gw", moment=lambda: now).load()
+    assert state is not None
+    assert (state.cells, state.routing) == (LEARNED.cells, LEARNED.routing)
+    return state
+
+
+def ages(state: SavedState) -> list[float]:
+    return [verdict.age_s for case in state.memory.cases for verdict in case.verdicts]
+
+
+def test_what_was_learned_comes_back_older_by_the_time_it_lay(tmp_path: Path) -> None:
+    then, now = Moment(boot_id="b", uptime_s=500.0), Moment(boot_id="b", uptime_s=530.0)
+    assert ages(kept(tmp_path / "view.json", then=then, now=now)) == [40.0]
+
+
+@pytest.mark.parametrize("boot_id", ["other", ""])
+def test_after_a_reboot_the_age_is_a_bounded_guess(tmp_path: Path, boot_id: str) -> None:
+    now = Moment(boot_id=boot_id, uptime_s=3.0)
+    assert ages(kept(tmp_path / "view.json", then=Moment(boot_id="b", uptime_s=9e6), now=now)) == [10.0 + REBOOT_AGE_S]
+
+
+def test_what_was_learned_hours_ago_is_learned_anew(tmp_path: Path) -> None:
+    then, now = Moment(boot_id="b", uptime_s=0.0), Moment(boot_id="b", uptime_s=MAX_MEMORY_AGE_S + 1)
+    assert ages(kept(tmp_path / "view.json", then=then, now=now)) == []
+
+
+def test_this_hosts_own_moment_moves_on(tmp_path: Path) -> None:
+    assert lain_s(moment_now(), moment_now()) < 60.0
+    assert ages(kept(tmp_path / "view.json", then=moment_now(), now=moment_now()))[0] >= 10.0
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"age_s":10.0', b'"age_s":-1'),
+        (b'"age_s":10.0', b'"age_s":"long ago"'),
+        (b'"request_bytes":9000', b'"request_bytes":1e400'),
+        (b'"cases":[', b'"cases":[7,'),
+        (b'"memory":{', b'"memory":[{}],"was":{'),
+    ],
+)
+def test_fc_40_experience_that_cannot_be_read_costs_the_view_nothing(tmp_path: Path, old: bytes, new: bytes) -> None:
+    saved = SavedView(tmp_path / "view.json", "gw")
+    saved.store(LEARNED)
+    text = saved.path.read_bytes()
+    assert text.count(old) == 1
+    saved.path.write_bytes(text.replace(old, new))
+    state = saved.load()
+    assert state is not None
+    assert (state.cells, state.routing, state.memory) == (LEARNED.cells, LEARNED.routing, Memory())
+    assert "memory_unusable" in saved.last_error
+
+
+def test_a_file_from_before_there_was_experience_is_used(tmp_path: Path) -> None:
+    saved = SavedView(tmp_path / "view.json", "gw")
+    saved.path.write_bytes(b'{"format":1,"gateway_id":"gw"}')
+    state = saved.load()
+    assert state is not None
+    assert state.memory == Memory()
 
 
 def replace_gateway(state: SavedState) -> SavedState:

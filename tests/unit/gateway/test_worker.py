@@ -167,6 +167,32 @@ def test_a_restart_publishes_what_the_disk_remembers_with_the_same_version(tmp_p
     assert len(second.effects.snapshots) == 1
 
 
+def test_a_restart_keeps_out_the_cell_that_was_found_guilty(tmp_path: Path) -> None:
+    cells = [cell(cell_id, 1000 + index) for index, cell_id in enumerate("wxyz")]
+    first = Rig(tmp_path)
+    first.show(*cells)
+    first.tick()
+    while "x" in first.worker.weights():
+        assert first.now_s < 110.0
+        for cell_id in "wxyz":
+            first.worker.on_outcome(served(cell_id, 400 if cell_id == "x" else 200))
+        first.tick(after_s=0.1)
+    state = first.worker.state_to_save()
+    assert state is not None
+    assert [cell_id for _, _, cell_id in state.memory.verdicts] == ["x"]
+    assert first.worker.saved.store(state)
+
+    second = Rig(tmp_path)
+    assert second.worker.restore()
+    for sequence in range(2, 5):
+        second.show(*(replace(item, sequence=sequence) for item in cells))
+        second.tick()
+        assert sorted(second.worker.weights()) == ["w", "y", "z"]
+    second.show(*(replace(item, sequence=1, incarnation="b2") for item in cells))  # other engines: no evidence
+    second.tick()
+    assert sorted(second.worker.weights()) == ["w", "x", "y", "z"]
+
+
 def test_fc_48_a_reload_applies_limits_and_models_and_keeps_members(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.show(cell("x", 1000))
