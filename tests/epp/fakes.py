@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -25,7 +26,9 @@ class RoundRobin:
 
     def __init__(self, endpoints: tuple[str, ...]) -> None:
         self.endpoints = endpoints
-        self.asked: list[tuple[bytes, str, bool, tuple[str, ...] | None]] = []
+        self.asked: deque[tuple[int, str, bool, tuple[str, ...] | None]] = deque(
+            maxlen=100
+        )  # bytes, path, partial, hint
         self.told: dict[str, Served] = {}
         self._turn = itertools.count()
 
@@ -43,7 +46,7 @@ class RoundRobin:
         partial: bool,
         allowed_addresses: tuple[str, ...] | None,
     ) -> Decision | Refusal:
-        self.asked.append((body, path, partial, allowed_addresses))
+        self.asked.append((len(body), path, partial, allowed_addresses))
         model = MODEL if not body and not partial else model_of(body, partial=partial)
         usable = [entry for entry in self.endpoints if holds(allowed_addresses, entry)]
         if model == LORA:
@@ -87,9 +90,12 @@ class RoundRobin:
 
 def model_of(body: bytes, *, partial: bool) -> str | None:
     """The model that a body names; of the beginning of one, where it is written first."""
+    if partial or len(body) > 100_000:
+        beginning = body[:200]
+        if beginning.startswith(b'{"model": "') and beginning.count(b'"') > 3:
+            return beginning.split(b'"')[3].decode()
     if partial:
-        head, found, rest = body.partition(b'{"model": "')
-        return rest.partition(b'"')[0].decode() if found and not head and b'"' in rest else None
+        return None
     try:
         decoded = json.loads(body)
     except (ValueError, RecursionError):

@@ -14,6 +14,7 @@ from tradewind.gateway.epp.stream import Handler, Stream
 
 PROCESS_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 _PREFIX = Struct(">BL")  # compressed or not, length
+_JOINED = 4  # messages that go out as one piece
 _MAX_SMALL_BYTES = 4096  # of a health request
 _START = literal(":status", "200") + literal("content-type", "application/grpc")
 _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = b"\x08\x01", b"\x08\x02", b"\x08\x03"  # HealthCheckResponse{status}
@@ -106,39 +107,59 @@ class _Call:
         self._desk = desk
         self._stream = stream
         self._max_bytes = max_bytes
-        self._buffer = bytearray()
+        self._parts: list[bytes] = []  # of a message that is not whole
+        self._have = 0
+        self._need: int | None = None  # bytes of the message that has begun; None = its prefix comes next
         self._started = False
         self._done = False
 
     def data(self, data: bytes) -> None:
         """More from the peer."""
-        self._buffer += data
-        buffer, at = self._buffer, 0
-        while not self._done and len(buffer) - at >= _PREFIX.size:
-            compressed, length = _PREFIX.unpack_from(buffer, at)
-            if compressed:
-                self._fail(Status.UNIMPLEMENTED, "compressed messages are not read")
-            elif length > self._max_bytes:
-                self._too_large()
-            elif len(buffer) - at - _PREFIX.size >= length:
-                start, at = at + _PREFIX.size, at + _PREFIX.size + length
-                self._message(bytes(memoryview(buffer)[start:at]))
-            else:
-                break
-        if at == len(buffer) or self._done:
-            buffer.clear()
-        else:
-            del buffer[:at]
+        while data and not self._done:
+            if self._need is None:
+                data = self._read_prefix(data)
+            if self._need is None or self._done:
+                return
+            missing = self._need - self._have
+            self._parts.append(data if len(data) <= missing else data[:missing])
+            self._have += len(self._parts[-1])
+            if self._have < self._need:
+                return
+            data = data[missing:]
+            self._message(self._whole())
+
+    def _read_prefix(self, data: bytes) -> bytes:
+        """Learn the next message's length; what comes after it is given back. Short of a prefix, all is kept."""
+        data = self._whole() + data if self._have else data
+        if len(data) < _PREFIX.size:
+            self._parts, self._have = [data], len(data)
+            return b""
+        compressed, length = _PREFIX.unpack_from(data)
+        if compressed:
+            self._fail(Status.UNIMPLEMENTED, "compressed messages are not read")
+        elif length > self._max_bytes:
+            self._too_large()
+        self._need = length
+        return data[_PREFIX.size :]
+
+    def _whole(self) -> bytes:
+        """What is held, as one piece, held no longer."""
+        whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._drop()
+        return whole
+
+    def _drop(self) -> None:
+        self._parts, self._have, self._need = [], 0, None
 
     def end(self) -> None:
         """The peer has said all."""
-        if self._buffer:
+        if self._have or self._need is not None:
             self._fail(Status.INVALID_ARGUMENT, "a message is cut")
 
     def lost(self) -> None:
         """The stream is gone."""
         self._done = True
-        self._buffer.clear()
+        self._drop()
 
     def _message(self, message: bytes) -> None:
         raise NotImplementedError
@@ -150,7 +171,12 @@ class _Call:
         if not self._started:
             self._started = True
             self._stream.start(_START)
-        self._stream.send(b"".join(_PREFIX.pack(0, len(message)) + message for message in messages))
+        if len(messages) <= _JOINED:
+            self._stream.send(b"".join(_PREFIX.pack(0, len(message)) + message for message in messages))
+            return
+        for number, message in enumerate(messages):
+            messages[number] = b""  # a body given back is held once, not once per step
+            self._stream.send(_PREFIX.pack(0, len(message)) + message)
 
     def _fail(self, status: Status, reason: str) -> None:
         self._finish(status, reason)
@@ -232,7 +258,7 @@ class ProcessCall(_Call):
             self._timer = None
 
     def _account(self) -> None:
-        held = 0 if self._done else len(self._buffer) + self._exchange.held_bytes
+        held = 0 if self._done else self._have + self._exchange.held_bytes
         self._desk.held_bytes += held - self._held
         self._held = held
 

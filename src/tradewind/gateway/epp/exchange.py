@@ -12,6 +12,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from google.protobuf.message import DecodeError
 
 from tradewind.gateway.epp import replies
+from tradewind.gateway.epp.bodies import read_body
 from tradewind.gateway.epp.replies import Phase
 from tradewind.gateway.epp.service import Ending, EndKind, PickService
 from tradewind.gateway.epp.subset import holds, parse_hint
@@ -97,15 +98,19 @@ class Exchange:
         """Answer one message; several answers, or none, may be due. Raises BadExchange."""
         if self.finished:
             return []
-        try:
-            request = pb.ProcessingRequest.FromString(message)
-        except DecodeError as error:
-            raise BadExchange("not a ProcessingRequest") from error
+        # Of a buffered body only what may be read is copied: it may be as large as a message.
+        limit = len(message) if self._duplex else self._max_body_bytes + 1
+        found = read_body(message, at_most=limit)
+        if found is not None and self._headers is not None:
+            if found.rest:
+                self._read_metadata(_parsed(found.rest))
+            react = self._on_body if found.of_request else self._on_response_body
+            return react(found.body, last=found.last)
+        request = _parsed(message)
         kind: str | None = request.WhichOneof("request")
         if kind != "request_headers" and self._headers is None:
             raise BadExchange(f"{kind or 'nothing'} before the request's headers")
-        if request.HasField("metadata_context"):
-            self._read_metadata(request)
+        self._read_metadata(request)
         return self._answer(kind, request)
 
     def _answer(self, kind: str | None, request: pb.ProcessingRequest) -> list[bytes]:
@@ -113,13 +118,15 @@ class Exchange:
             case "request_headers":
                 return self._on_headers(request)
             case "request_body":
-                return self._on_body(request.request_body.body, last=request.request_body.end_of_stream)
+                body = request.request_body
+                return self._on_body(body.body, last=body.end_of_stream)
             case "request_trailers":
                 return [*self._body_whole(last=False), replies.go_on(Phase.REQUEST_TRAILERS)]
             case "response_headers":
                 return self._on_response_headers(request.response_headers)
             case "response_body":
-                return self._on_response_body(request.response_body)
+                body = request.response_body
+                return self._on_response_body(body.body, last=body.end_of_stream)
             case "response_trailers":
                 self._ended = True
                 return [replies.go_on(Phase.RESPONSE_TRAILERS)]
@@ -134,10 +141,8 @@ class Exchange:
         """The next message has more bytes than anybody takes. Nothing where it is too late to refuse the request."""
         if self._headers is None or self._decision is not None or self.finished:
             return []
-        self._size += 1
-        return self._settle(
-            Refusal(request_id="", kind=RefusalKind.UNREADABLE, message=""), Phase.REQUEST_BODY, partial=True
-        )
+        refusal = Refusal(request_id="", kind=RefusalKind.UNREADABLE, message="")
+        return self._settle(refusal, Phase.REQUEST_BODY, cut=True)
 
     def close(self) -> None:
         """The stream has ended: tell the decider, once."""
@@ -164,49 +169,49 @@ class Exchange:
         self._mode = request.protocol_config.request_body_mode if told else _MODE.FULL_DUPLEX_STREAMED
         self._shows_bodies = request.protocol_config.response_body_mode if told else _MODE.FULL_DUPLEX_STREAMED
         if headers.end_of_stream or self._mode in _BLIND:
-            return self._decide(b"", Phase.REQUEST_HEADERS, partial=not headers.end_of_stream)
+            return self._settle(self._ask(b"", partial=not headers.end_of_stream), Phase.REQUEST_HEADERS)
         return [] if self._duplex else [replies.go_on(Phase.REQUEST_HEADERS)]
 
     def _on_body(self, body: bytes, *, last: bool) -> list[bytes]:
         if not self._duplex:
-            if self._decision is not None:
-                return [replies.go_on(Phase.REQUEST_BODY)]
-            cut = len(body) > self._max_body_bytes or (self._mode == _MODE.BUFFERED_PARTIAL and not last)
-            return self._decide(body[: self._max_body_bytes], Phase.REQUEST_BODY, partial=cut)
+            return self._on_buffered(body, last=last)
         if self._decision is not None:
             return replies.echoed(Phase.REQUEST_BODY, body, last=last)
         self._parts.append(body)
         self._size += len(body)
-        if self._size > self._max_body_bytes:
-            early = self._decide_early(give_up=True)
-            return early if self.finished or not last else [*early, *replies.echoed(Phase.REQUEST_BODY, b"", last=True)]
-        return self._body_whole(last=True) if last else []
+        if self._size <= self._max_body_bytes:
+            return self._body_whole(last=True) if last else []
+        return self._decide_early(give_up=True, last=last)
+
+    def _on_buffered(self, body: bytes, *, last: bool) -> list[bytes]:
+        if self._decision is not None:
+            return [replies.go_on(Phase.REQUEST_BODY)]
+        cut = len(body) > self._max_body_bytes
+        partial = cut or (self._mode == _MODE.BUFFERED_PARTIAL and not last)
+        chosen = self._ask(body[: self._max_body_bytes], partial=partial)
+        return self._settle(chosen, Phase.REQUEST_BODY, cut=partial)
 
     def _body_whole(self, *, last: bool) -> list[bytes]:
         """FULL_DUPLEX_STREAMED: the body has ended, with trailers to come if not `last`."""
         if not self.waits_for_body:
             return []
-        body = b"".join(self._parts)
-        answers = self._decide(body, Phase.REQUEST_HEADERS, partial=False)
-        return answers if self.finished else answers + self._give_back(body, last=last)
+        return self._settle_and_give_back(self._ask(b"".join(self._parts), partial=False), last=last)
 
-    def _decide_early(self, *, give_up: bool) -> list[bytes]:
+    def _decide_early(self, *, give_up: bool, last: bool = False) -> list[bytes]:
         """By the beginning of the body; if that is unreadable, either wait for more or `give_up`."""
-        body = b"".join(self._parts)
-        self._parts = [body]
-        chosen = self._ask(body[: self._max_body_bytes], partial=True)
+        chosen = self._ask(b"".join(self._parts)[: self._max_body_bytes], partial=True)
         if not give_up and isinstance(chosen, Refusal) and chosen.kind is RefusalKind.UNREADABLE:
             return []
         self._counters.late += 1
-        answers = self._settle(chosen, Phase.REQUEST_HEADERS, partial=True)
-        return answers if self.finished or not body else answers + self._give_back(body, last=False)
+        return self._settle_and_give_back(chosen, last=last, cut=True)
 
-    def _give_back(self, body: bytes, *, last: bool) -> list[bytes]:
-        self._parts = []
-        return replies.echoed(Phase.REQUEST_BODY, body, last=last) if body or last else []
-
-    def _decide(self, body: bytes, phase: Phase, *, partial: bool) -> list[bytes]:
-        return self._settle(self._ask(body, partial=partial), phase, partial=partial)
+    def _settle_and_give_back(self, chosen: Decision | Refusal, *, last: bool, cut: bool = False) -> list[bytes]:
+        answers = self._settle(chosen, Phase.REQUEST_HEADERS, cut=cut)
+        parts, self._parts = self._parts[::-1], []
+        while parts and not self.finished:  # each piece is let go as its answer is made
+            body = parts.pop()
+            answers += replies.echoed(Phase.REQUEST_BODY, body, last=last and not parts)
+        return answers
 
     def _ask(self, body: bytes, *, partial: bool) -> Decision | Refusal:
         headers = self._headers
@@ -217,7 +222,7 @@ class Exchange:
             body, path=headers.get(":path", ""), headers=headers, partial=partial, allowed_addresses=self._allowed
         )
 
-    def _settle(self, chosen: Decision | Refusal, phase: Phase, *, partial: bool) -> list[bytes]:
+    def _settle(self, chosen: Decision | Refusal, phase: Phase, *, cut: bool = False) -> list[bytes]:
         if isinstance(chosen, Decision):
             self._decision = chosen
             self._counters.picked += 1
@@ -225,7 +230,7 @@ class Exchange:
         self._counters.refused += 1
         self._parts = []
         self.finished = True
-        return [replies.refused(chosen, partial=partial and bool(self._size))]
+        return [replies.refused(chosen, cut=cut)]
 
     def _destinations(self, decision: Decision) -> tuple[str, ...]:
         """The choice and what to try next, each once; alternatives outside the hint are left out."""
@@ -234,6 +239,8 @@ class Exchange:
         return tuple(dict.fromkeys((decision.address, *allowed)))
 
     def _read_metadata(self, request: pb.ProcessingRequest) -> None:
+        if not request.HasField("metadata_context"):
+            return
         spaces = request.metadata_context.filter_metadata
         if self._decision is None and replies.SUBSET_NAMESPACE in spaces:
             hint = spaces[replies.SUBSET_NAMESPACE].fields
@@ -255,15 +262,15 @@ class Exchange:
         self._ended = headers.end_of_stream
         return [replies.go_on(Phase.RESPONSE_HEADERS)]
 
-    def _on_response_body(self, body: pb.HttpBody) -> list[bytes]:
-        if self._decision is not None and body.body:
+    def _on_response_body(self, body: bytes, *, last: bool) -> list[bytes]:
+        if self._decision is not None and body:
             if not self._first_seen and 200 <= self._status < 300:
                 self._first_seen = True
                 self._service.first_token(self._decision.decision_id)
-            self._usage.feed(body.body)
-        self._ended = self._ended or body.end_of_stream
+            self._usage.feed(body)
+        self._ended = self._ended or last
         if self._shows_bodies == _MODE.FULL_DUPLEX_STREAMED:
-            return replies.echoed(Phase.RESPONSE_BODY, body.body, last=body.end_of_stream)
+            return replies.echoed(Phase.RESPONSE_BODY, body, last=last)
         return [replies.go_on(Phase.RESPONSE_BODY)]
 
     def _end_kind(self) -> EndKind:
@@ -275,3 +282,10 @@ class Exchange:
 
 
 _NO_SUBSET = "No endpoint of the given subset is there."
+
+
+def _parsed(message: bytes) -> pb.ProcessingRequest:
+    try:
+        return pb.ProcessingRequest.FromString(message)
+    except DecodeError as error:
+        raise BadExchange("not a ProcessingRequest") from error

@@ -86,10 +86,9 @@ class Http2Connection:
         except HpackError as error:
             self._break(Code.COMPRESSION_ERROR, str(error))
 
-    def take(self) -> bytes:
+    def take(self) -> list[bytes]:
         """What is to be sent now."""
-        out = b"".join(self._out)
-        self._out.clear()
+        out, self._out = self._out, []
         return out
 
     def write(self, data: bytes) -> None:
@@ -117,6 +116,9 @@ class Http2Connection:
 
     def _read(self, data: bytes, now_s: float) -> None:
         at, end = self._greeting(data), len(data)
+        if at is None:
+            self._held = data
+            return
         while end - at >= frames.HEADER_BYTES and not self.closed:
             length, kind, flags, stream_id = frames.read_header(data, at)
             if length > RECEIVE_FRAME:
@@ -130,15 +132,15 @@ class Http2Connection:
             self._on_frame(kind, flags, stream_id, data[start:at])
         self._held = b"" if self.closed else data[at:]
 
-    def _greeting(self, data: bytes) -> int:
-        """Where the first frame begins."""
+    def _greeting(self, data: bytes) -> int | None:
+        """Where the first frame begins; None while the greeting is not whole."""
         if self._greeted:
             return 0
         greeting = data[: len(frames.PREFACE)]
         if not frames.PREFACE.startswith(greeting):
             raise ConnectionBroken(Code.PROTOCOL_ERROR, "not HTTP/2")
         if len(greeting) < len(frames.PREFACE):
-            return 0
+            return None
         self._greeted = True
         return len(frames.PREFACE)
 
@@ -302,7 +304,8 @@ class Http2Connection:
         """Send body bytes, now or when the peer's window allows it."""
         size = len(payload)
         if stream.pending or size > min(stream.send_window, self._window, self._frame_size):
-            stream.pending += payload
+            stream.pending.append(payload)
+            stream.pending_bytes += size
             self.flush(stream)
             return
         stream.send_window -= size
@@ -313,11 +316,16 @@ class Http2Connection:
         """Send what the windows allow of a stream's pending bytes, then its end."""
         pending = stream.pending
         while pending:
-            size = min(len(pending), stream.send_window, self._window, self._frame_size)
+            first = pending[0]
+            size = min(len(first), stream.send_window, self._window, self._frame_size)
             if size <= 0:
                 return
-            self.write(frames.frame(frames.DATA, 0, stream.id, bytes(pending[:size])))
-            del pending[:size]
+            self.write(frames.frame(frames.DATA, 0, stream.id, first[:size]))
+            if size < len(first):
+                pending[0] = first[size:]
+            else:
+                pending.popleft()
+            stream.pending_bytes -= size
             stream.send_window -= size
             self._window -= size
         self._grant(stream)
@@ -331,7 +339,7 @@ class Http2Connection:
     def _grant(self, stream: Stream) -> None:
         """Give window back once half of it is used, unless the peer does not read what we answer."""
         used = RECEIVE_WINDOW - stream.receive_window
-        if used > RECEIVE_WINDOW // 2 and len(stream.pending) <= SLOW_READER_BYTES and not stream.ended_by_peer:
+        if used > RECEIVE_WINDOW // 2 and stream.pending_bytes <= SLOW_READER_BYTES and not stream.ended_by_peer:
             self.write(frames.window_update(stream.id, used))
             stream.receive_window = RECEIVE_WINDOW
 

@@ -7,6 +7,7 @@ from envoy.config.core.v3 import base_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from envoy.type.v3 import http_status_pb2
 
+from tradewind.gateway.epp.bodies import write_body
 from tradewind.model.decision import Refusal, RefusalKind
 from tradewind.xds.routes import error_body
 
@@ -58,19 +59,17 @@ def picked(phase: Phase, destinations: tuple[str, ...]) -> bytes:
 
 def echoed(phase: Phase, body: bytes, *, last: bool) -> list[bytes]:
     """A body in FULL_DUPLEX_STREAMED, given back as it came, in pieces of at most ECHO_BYTES."""
-    ends = range(ECHO_BYTES, len(body) + ECHO_BYTES, ECHO_BYTES) if body else (0,)
-    return [_echo(phase, body[max(0, end - ECHO_BYTES) : end], last=last and end >= len(body)) for end in ends]
+    of_request = phase is Phase.REQUEST_BODY
+    if len(body) <= ECHO_BYTES:
+        return [write_body(body, of_request=of_request, last=last)]
+    ends = range(ECHO_BYTES, len(body) + ECHO_BYTES, ECHO_BYTES)
+    return [
+        write_body(body[end - ECHO_BYTES : end], of_request=of_request, last=last and end >= len(body)) for end in ends
+    ]
 
 
-def _echo(phase: Phase, body: bytes, *, last: bool) -> bytes:
-    streamed = pb.StreamedBodyResponse(body=body, end_of_stream=last)
-    response = pb.ProcessingResponse()
-    getattr(response, phase.value).response.body_mutation.streamed_response.CopyFrom(streamed)
-    return bytes(response.SerializeToString())
-
-
-def refused(refusal: Refusal, *, partial: bool) -> bytes:
-    """The end of the request, in OpenAI's shape. `partial`: only the beginning of the body was kept."""
+def refused(refusal: Refusal, *, cut: bool) -> bytes:
+    """The end of the request, in OpenAI's shape. `cut`: only the beginning of a too large body was read."""
     match refusal.kind:
         case RefusalKind.UNKNOWN_MODEL:
             return immediate(404, refusal.message, code="model_not_found")
@@ -78,7 +77,7 @@ def refused(refusal: Refusal, *, partial: bool) -> bytes:
             return immediate(400, refusal.message, code="context_length_exceeded")
         case RefusalKind.UNSUPPORTED:
             return immediate(400, refusal.message, code="unsupported_modality")
-        case RefusalKind.UNREADABLE if partial:
+        case RefusalKind.UNREADABLE if cut:
             return immediate(413, "The request body is too large to find its model.", code="request_too_large")
         case RefusalKind.UNREADABLE:
             return immediate(400, refusal.message, code="invalid_request")

@@ -17,6 +17,7 @@ from tradewind.gateway.epp.service import PickService
 from tradewind.gateway.epp.stream import Handler, Stream
 
 _TICK_S = 1.0
+_JOINED = 32  # frames that are written as one piece
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +117,9 @@ class EppServer:
             self.broken += bool(connection.http2.broken)
 
     async def _tick(self) -> None:
-        """Once a second: tell changes of health, and ask silent peers for a sign of life."""
+        """Now and then: tell changes of health, and ask silent peers for a sign of life."""
         while True:
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(min(_TICK_S, self._desk.limits.keepalive_s))
             for watcher in list(self._desk.watchers):
                 watcher.refresh()
             for connection in list(self._connections):
@@ -210,7 +211,10 @@ class _Connection(asyncio.Protocol):
             return
         out = self.http2.take()
         if out and not transport.is_closing():
-            transport.write(out)
+            if len(out) <= _JOINED:
+                transport.write(b"".join(out))
+            else:
+                transport.writelines(out)
         if self.http2.closed and not transport.is_closing():
             transport.close()
 

@@ -1,5 +1,6 @@
 """One HTTP/2 stream, and what its connection and its handler are to it."""
 
+from collections import deque
 from typing import Protocol
 
 from tradewind.gateway.epp import frames
@@ -41,13 +42,24 @@ class _Connection(Protocol):
 class Stream:
     """One stream: what its handler writes to."""
 
-    __slots__ = ("_connection", "ended_by_peer", "ending", "handler", "id", "pending", "receive_window", "send_window")
+    __slots__ = (
+        "_connection",
+        "ended_by_peer",
+        "ending",
+        "handler",
+        "id",
+        "pending",
+        "pending_bytes",
+        "receive_window",
+        "send_window",
+    )
 
     def __init__(self, connection: "_Connection", stream_id: int, send_window: int) -> None:
         self._connection = connection
         self.id = stream_id
         self.handler: Handler | None = None
-        self.pending = bytearray()  # waits for the peer's window
+        self.pending: deque[bytes] = deque()  # waits for the peer's window
+        self.pending_bytes = 0
         self.ending: bytes | None = None  # trailers, once the handler has said all
         self.ended_by_peer = False
         self.send_window = send_window

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import json
 import socket
 import subprocess
@@ -66,7 +67,7 @@ class Rig:
         method = "POST" if body else "GET"
         headers = {"content-type": "application/json", **headers}
         url = f"http://127.0.0.1:{port}{path}"
-        async with self.http.request(method, url, data=body or None, headers=headers) as response:
+        async with self.http.request(method, url, data=io.BytesIO(body) if body else None, headers=headers) as response:
             pieces: list[bytes] = []
             arrivals_s: list[float] = []
             async for piece in response.content.iter_any():
@@ -96,8 +97,11 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rig(target: Target, pool: Pool, directory: Path) -> AsyncIterator[Rig]:
-    """Start everything; from the main thread, since Envoy ends with the thread that started it. Raises RigFailed."""
+async def rig(target: Target, pool: Pool, directory: Path, *, tapped: bool = True) -> AsyncIterator[Rig]:
+    """Start everything; from the main thread, since Envoy ends with the thread that started it. Raises RigFailed.
+
+    Without `tapped` Envoy talks to the picker itself, on plain TCP; the tap then hears nothing.
+    """
     async with contextlib.AsyncExitStack() as stack:
         engines = {endpoint: PlayedEngine(endpoint) for endpoint in pool.endpoints}
         for engine in engines.values():
@@ -112,7 +116,8 @@ async def rig(target: Target, pool: Pool, directory: Path) -> AsyncIterator[Rig]
         stack.push_async_callback(tap.kill)
         ports = EnvoyPorts(**dict(zip(("admin", "buffered", "duplex", "checked"), _free_ports(4), strict=True)))
         http = await stack.enter_async_context(aiohttp.ClientSession())
-        stack.enter_context(_envoy(config(ports, picker=tap.port, endpoints=pool.endpoints), directory))
+        picker = tap.port if tapped else int(target.address.rpartition(":")[2])
+        stack.enter_context(_envoy(config(ports, picker=picker, endpoints=pool.endpoints), directory))
         made = Rig(pool=pool, ports=ports, tap=tap, engines=engines, http=http)
         await _ready(made, directory)
         yield made
