@@ -14,8 +14,23 @@ from tradewind.core.tokens.shape import FEATURES, PromptShape
 
 # In the order of FEATURES. Fitted to two public vocabularies of 130,000 and 200,000 tokens over prose, source code,
 # Chinese, and mixtures; the spreads cover older and smaller ones.
-PRIOR = (0.05, 0.25, 0.77, 0.35, -0.5, 0.75, -0.4, 0.5, -0.9, 0.7, 0.35, 4.0, 3.0)
-PRIOR_SPREAD = (0.03, 0.15, 0.25, 0.2, 0.3, 0.3, 0.5, 0.3, 0.5, 0.3, 0.2, 3.0, 10.0)  # one standard deviation of each
+PRIOR = (0.05, 0.14, 0.37, 0.48, -0.85, 0.77, -0.1, 0.26, 0.73, -0.45, 0.68, 0.33, 4.0, 3.0)
+PRIOR_SPREAD = (
+    0.03,
+    0.1,
+    0.2,
+    0.2,
+    0.4,
+    0.3,
+    0.4,
+    0.2,
+    0.3,
+    0.3,
+    0.3,
+    0.2,
+    3.0,
+    10.0,
+)  # one standard deviation of each
 NOISE = 0.06  # one standard deviation of what the form itself misses, relative
 DRIFT = 0.01  # of its spread, by which a weight is taken to wander between two answers
 MAX_SURPRISE = 0.5  # relative error of one answer beyond which it counts as this much

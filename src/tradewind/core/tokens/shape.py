@@ -15,6 +15,7 @@ FEATURES = (
     "digits",
     "escapes",  # backslashes
     "marks",  # the rest of ASCII
+    "mark_runs",  # of marks and escapes
     "double_marks",  # pairs of the same mark: rulers
     "wide",  # characters
     "other",
@@ -23,9 +24,14 @@ FEATURES = (
 )
 SAMPLE_BYTES = 1_536
 WINDOW_BYTES = 96
+MANY_ESCAPES_RATIO = 0.08  # backslashes; more come from clients that write everything beyond ASCII as \u4F60
 
 _CAPITALS, _SMALL = bytes(range(ord("A"), ord("Z") + 1)), bytes(range(ord("a"), ord("z") + 1))
+_ESCAPES = FEATURES.index("escapes")
 _DIGITS = b"0123456789"
+_IS_MARK = bytes(
+    ord("a") if chr(byte).isascii() and 33 <= byte < 127 and not chr(byte).isalnum() else 32 for byte in range(256)
+)
 _RULERS = (b"--", b"==", b"**", b"##", b"..")
 _ASCII = bytes(range(128))
 # "Wide" are three-byte sequences from U+3000 on: CJK, kana, Hangul, full-width forms. What is left of the non-ASCII
@@ -50,31 +56,35 @@ def exact_shape(tokens: int) -> PromptShape:
 def measure(text: bytes, *, messages: int, fixed_tokens: float = 0.0) -> PromptShape:
     """The shape of JSON text (any bytes will do) that came as this many messages."""
     sample, scale = _sample(text)
-    if b"\\u" in sample and sample.isascii():  # a client that escapes all beyond ASCII
-        sample = sample.decode("raw_unicode_escape", "ignore").encode("utf-8", "surrogatepass")
+    counts = _counts(sample)
+    if counts[_ESCAPES] > MANY_ESCAPES_RATIO * len(sample) and b"\\u" in sample and sample.isascii():
+        counts = _counts(sample.decode("raw_unicode_escape", "ignore").encode("utf-8", "surrogatepass"))
+    return PromptShape((*[count * scale for count in counts], float(messages), 1.0), len(text), fixed_tokens)
+
+
+def _counts(sample: bytes) -> tuple[int, ...]:
     size = len(sample)
-    words = size - len(sample.title().translate(None, _CAPITALS))  # title() leaves one capital in each run of letters
+    words = size - len(sample.title().translate(None, _CAPITALS))  # title() makes the first of each run a capital
     unsmall = sample.translate(None, _SMALL)
     unlettered = unsmall.translate(None, _CAPITALS)
     unspaced = unlettered.translate(None, b" ")
-    spaces = len(unlettered) - len(unspaced)
     undigited = unspaced.translate(None, _DIGITS)
     escapes = undigited.count(b"\\")
     wide, other = (0, 0) if undigited.isascii() else _beyond_ascii(undigited)
-    counts = (
+    return (
         size - len(unlettered),
         len(unsmall) - len(unlettered),
         words,
-        spaces,
-        sample.count(b"  ") if spaces else 0,
+        len(unlettered) - len(unspaced),
+        sample.count(b"  "),
         len(unspaced) - len(undigited),
         escapes,
         len(undigited) - escapes - 3 * wide - other,
+        len(sample.translate(_IS_MARK).title().translate(None, b" a")),
         sum([undigited.count(ruler) for ruler in _RULERS]),
         wide,
         other,
     )
-    return PromptShape((*[count * scale for count in counts], float(messages), 1.0), len(text), fixed_tokens)
 
 
 def _beyond_ascii(text: bytes) -> tuple[int, int]:
