@@ -26,6 +26,9 @@ def listens(grid: GridConfig) -> Iterator[Listen]:
         yield Listen(where=f"$.gateways[{index}].listen", address=gateway.listen, internal=False)
         yield Listen(where=f"$.gateways[{index}].admin", address=gateway.admin)
         yield Listen(where=f"$.gateways[{index}].envoy_admin", address=gateway.envoy_admin)
+        if gateway.epp.listen:
+            encrypted = bool(gateway.epp.tls_certificate)
+            yield Listen(where=f"$.gateways[{index}].epp.listen", address=gateway.epp.listen, internal=not encrypted)
     for index, agent in enumerate(grid.agents):
         if agent.metrics:
             yield Listen(where=f"$.agents[{index}].metrics", address=agent.metrics)

@@ -16,6 +16,7 @@ def pick_problems(grid: GridConfig, *, sites: list[str]) -> Iterator[Problem]:
     for index, gateway in enumerate(grid.gateways):
         at = f"$.gateways[{index}]"
         yield from _pick(at, gateway)
+        yield from _epp(at, gateway)
         yield from _residency(at, gateway, sites)
 
 
@@ -26,6 +27,19 @@ def _pick(at: str, gateway: GatewayConfig) -> Iterator[Problem]:
         yield Problem(where=f"{at}.baseline", what=what, write=write)
     if gateway.pick.session_header and not _HEADER.fullmatch(gateway.pick.session_header.lower()):
         yield _no_header(f"{at}.pick.session_header", gateway.pick.session_header)
+
+
+def _epp(at: str, gateway: GatewayConfig) -> Iterator[Problem]:
+    epp = gateway.epp
+    if epp.listen and gateway.routing != "pick":
+        what = "an endpoint picker has nothing to say without a picker"
+        yield Problem(where=f"{at}.epp.listen", what=what, write="routing: pick in the same gateway")
+    if bool(epp.tls_certificate) != bool(epp.tls_key):
+        what = "a certificate and its key come together"
+        yield Problem(where=f"{at}.epp", what=what, write="both tls_certificate and tls_key, or neither")
+    if epp.tls_clients and not epp.tls_certificate:
+        what = "proxies are only asked for certificates when traffic is encrypted"
+        yield Problem(where=f"{at}.epp.tls_clients", what=what, write="tls_certificate and tls_key too")
 
 
 def _residency(at: str, gateway: GatewayConfig, sites: list[str]) -> Iterator[Problem]:

@@ -18,6 +18,7 @@ from tradewind.config.schema import (
     EmulatedDcgmConfig,
     EmulatedEngineConfig,
     EmulationConfig,
+    EppConfig,
     GatewayConfig,
     GridConfig,
 )
@@ -194,6 +195,11 @@ def _settle_cell(
     )
 
 
+def _settle_epp(gateway: GatewayConfig, before: GatewayConfig, ports: _Ports) -> EppConfig:
+    listen = gateway.epp.listen
+    return replace(gateway.epp, listen=ports.settle(listen, before.epp.listen) if listen else "")
+
+
 def _settle_gateway(
     gateway: GatewayConfig, emulation: EmulationConfig | None, old: GatewayConfig | None, ports: _Ports
 ) -> GatewayConfig:
@@ -204,5 +210,6 @@ def _settle_gateway(
         listen=ports.settle(gateway.listen, before.listen),
         admin=ports.settle(gateway.admin, before.admin),
         envoy_admin=ports.settle(gateway.envoy_admin, before.envoy_admin),
+        epp=_settle_epp(gateway, before, ports),
         reach=dict(sorted({**doors, **gateway.reach}.items())),
     )

@@ -40,6 +40,15 @@ class PickConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     explain_key_env: str = ""  # environment variable with the key that lets a client ask why; "" = nobody may
 
 
+class EppConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The Endpoint Picker (ext_proc) for proxies that are not ours; needs `routing: pick`."""
+
+    listen: str = ""  # gRPC; "" = off
+    tls_certificate: str = ""  # PEM file; with tls_key: encrypted
+    tls_key: str = ""
+    tls_clients: str = ""  # PEM file of the authority that signs the proxies' certificates; "" = any proxy
+
+
 class ResidencyConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Requests that carry `header: value` are served in `sites` only. Other values of the header are refused."""
 
@@ -67,6 +76,7 @@ class GatewayConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True
     reach: dict[str, str] = {}  # cell id -> "ip:port", where this gateway reaches a cell by another address
     limits: LimitsConfig = LimitsConfig()
     pick: PickConfig = PickConfig()
+    epp: EppConfig = EppConfig()
     residency: list[ResidencyConfig] = []
 
 

@@ -18,12 +18,14 @@ from tradewind.gateway.accesslog import AccessLogServer
 from tradewind.gateway.admin import Reloaded, admin_app
 from tradewind.gateway.ads import AdsEvent, AdsServer
 from tradewind.gateway.describe import Describer
+from tradewind.gateway.epp.server import EppServer, TlsFiles
 from tradewind.gateway.events import EventRow
 from tradewind.gateway.files import find_gateway, pick_socket_path, prepare, socket_path
 from tradewind.gateway.link import ControlLink
 from tradewind.gateway.metrics import StateCollector
 from tradewind.gateway.outcomes import Summary
 from tradewind.gateway.paths import PathKeeper, Spawn
+from tradewind.gateway.pick.epp import DeskPickService
 from tradewind.gateway.pick.server import PickServer
 from tradewind.gateway.reload import ConfigWatch
 from tradewind.gateway.shapeprobe import ShapeProber
@@ -45,6 +47,7 @@ FLUSH_S = 0.5
 SAVE_S = 1.0
 LEARNED_S = 60.0  # error rates reach the disk so often, verdicts at once
 WATCH_S = 1.0
+EPP_GRACE_S = 1.0
 MAX_PICK_BODY_BYTES = 64 * 2**20  # beyond what any setting lets Envoy send
 GC_YOUNG = 20_000  # allocations between two collections of the youngest generation
 
@@ -92,6 +95,7 @@ class Shell:
             self._worker.on_question,
             max_body_bytes=MAX_PICK_BODY_BYTES,
         )
+        self._epp = self._make_epp()
         self._describer = Describer(
             self._worker,
             ads=self._ads.state,
@@ -114,6 +118,7 @@ class Shell:
                 raise CannotStart(f"admin address {worker.gateway.admin}: {error.strerror or error}") from error
             restored = worker.restore()
             await self._picker.start()
+            await self._start_epp()
             await self._ads.start()
             self._sync_links()
             for task in (self._save(), self._flush(), self._watch_config()):
@@ -131,8 +136,40 @@ class Shell:
             self._worker.saved.store(state)
         self._worker.request_log.write(self._worker.request_log.take())
         await self._picker.stop()
+        if self._epp is not None:
+            await self._epp.stop(grace_s=EPP_GRACE_S)
         await self._ads.stop()
         await self._prober.close()
+
+    def _make_epp(self) -> EppServer | None:
+        """The server for foreign proxies; a change of its section needs a restart of this process."""
+        worker, epp = self._worker, self._worker.gateway.epp
+        if not epp.listen:
+            return None
+        service = DeskPickService(
+            lambda: worker.desk,
+            clock=time.monotonic,
+            cell_at=worker.cell_at,
+            address_of=worker.address_of,
+            on_outcome=worker.on_outcome,
+        )
+        clients = Path(epp.tls_clients) if epp.tls_clients else None
+        tls = TlsFiles(certificate=Path(epp.tls_certificate), key=Path(epp.tls_key), clients=clients)
+        return EppServer(
+            epp.listen,
+            service,
+            ready=lambda: worker.steering.in_force is not None,
+            tls=tls if epp.tls_certificate else None,
+        )
+
+    async def _start_epp(self) -> None:
+        if self._epp is None:
+            return
+        try:
+            await self._epp.start()
+        except OSError as error:
+            where = self._worker.gateway.epp.listen
+            raise CannotStart(f"endpoint picker {where}: {error.strerror or error}") from error
 
     # --- Effects ----------------------------------------------------------------------------------------------
 

@@ -123,20 +123,14 @@ class PickDesk:
         told = headers.get(FIRST_HEADER)
         if told:
             self._take_first_tokens(told, now_s)
-        parsed = self._parser.parse(
-            question.body,
-            path=question.path,
-            headers=headers,
-            partial=headers.get(PARTIAL_HEADER) == "true",
-            request_id=headers.get("x-request-id", ""),
-        )
+        partial = headers.get(PARTIAL_HEADER) == "true"
+        parsed = self.read(question.body, path=question.path, headers=headers, partial=partial)
         if isinstance(parsed, Refused) or not parsed.request.model.isprintable():
             self.counters.left += 1
             return LEFT_TO_SHARES
-        request = self._within(parsed.request, headers)
-        found = self._decide(request, parsed, now_s)
+        found = self.decide(parsed.request, parsed.shape, now_s)
         if isinstance(found, Decision):
-            return self._reply(found, request.model, headers)
+            return self._reply(found, parsed.request.model, headers)
         return self._refusal(found)
 
     def _within(self, request: Request, headers: Mapping[str, str]) -> Request:
@@ -146,10 +140,20 @@ class PickDesk:
                 return narrowed(request, rule.sites)
         return request
 
-    def _decide(self, request: Request, parsed: ParsedRequest, now_s: float) -> Decision | Refusal:
+    def read(self, body: bytes, *, path: str, headers: Mapping[str, str], partial: bool) -> ParsedRequest | Refused:
+        """A request as the picker sees it, within what residency leaves it."""
+        parsed = self._parser.parse(
+            body, path=path, headers=headers, partial=partial, request_id=headers.get("x-request-id", "")
+        )
+        if isinstance(parsed, Refused):
+            return parsed
+        return parsed._replace(request=self._within(parsed.request, headers))
+
+    def decide(self, request: Request, shape: PromptShape, now_s: float) -> Decision | Refusal:
+        """Pick, and remember the request until its outcome comes."""
         found = self.picker.pick(request, now_s=now_s, rng=self._rng)
         if isinstance(found, Decision):
-            self._open[found.decision_id] = _Open(request.model, parsed.shape)
+            self._open[found.decision_id] = _Open(request.model, shape)
             if len(self._open) > MAX_OPEN:
                 self._open.popitem(last=False)
         return found
@@ -203,6 +207,10 @@ class PickDesk:
         if asked is not None and outcome.prompt_tokens:
             self.tokens.observe(asked.model, asked.shape, outcome.prompt_tokens)
         self.picker.finished(decision_id, outcome, now_s)
+
+    def ended(self, decision_id: str, outcome: Outcome, now_s: float) -> None:
+        """The end of a request that a foreign proxy routed by this decision."""
+        self.on_outcome(outcome._replace(decision_id=self._boot + decision_id), now_s)
 
     def own(self, decision_id: str) -> str | None:
         """The picker's id of a decision as it is logged; None for another process's."""
