@@ -1,11 +1,16 @@
-"""What the picker decided for one request, and why."""
+"""What the picker decided for one request, and why.
+
+A decision and its candidates are made for every request, so they are tuples; give their fields by name.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
+
+SHOWN_TERMS = 3  # in a reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One eligible cell with its cost; `terms` sum up to `cost_s`."""
 
     cell_id: str
@@ -17,8 +22,7 @@ class Candidate:
     probability: float = 0.0  # of being drawn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(NamedTuple):
     """A cell for one request. `candidates` is ordered by cost, the chosen one is anywhere in it."""
 
     decision_id: str  # unique within one gateway process
@@ -29,12 +33,30 @@ class Decision:
     alternatives: tuple[str, ...] = ()  # cell ids to try next, best first
     cost_s: float = 0.0
     probability: float = 1.0  # of this choice, given everything the picker knew
-    reason: str = ""  # one line for people: why this cell and not the next
     expected_ttft_s: float | None = None
     prompt_tokens: int = 0
     matched_tokens: int = 0  # predicted hit on the chosen cell
     candidates: tuple[Candidate, ...] = ()  # at most a handful, cheapest first
     excluded: tuple[tuple[str, str], ...] = ()  # cell id -> why it was not eligible; bounded
+
+    @property
+    def reason(self) -> str:
+        """One line for people: why this cell and not the next. Worded when somebody asks."""
+        chosen = next((candidate for candidate in self.candidates if candidate.cell_id == self.cell_id), None)
+        other = next((candidate for candidate in self.candidates if candidate is not chosen), None)
+        if chosen is None or other is None:
+            return f"{self.cell_id}: the only cell that may serve it"
+        if len(chosen.terms) < 2:
+            return f"{self.cell_id}: by {self.policy} ({self.cost_s:g}; {other.cell_id} {other.cost_s:g})"
+        largest = sorted(chosen.terms, key=_seconds, reverse=True)[:SHOWN_TERMS]
+        parts = ", ".join(f"{name} {seconds * 1e3:.0f}" for name, seconds in largest if seconds)
+        drawn = f"; drawn with chance {self.probability:.2f}" if self.probability < 1.0 else ""
+        gap_ms = (other.cost_s - self.cost_s) * 1e3
+        return f"{self.cell_id}: {self.cost_s * 1e3:.0f} ms ({parts}); {other.cell_id} {gap_ms:+.0f} ms{drawn}"
+
+
+def _seconds(term: tuple[str, float]) -> float:
+    return term[1]
 
 
 class RefusalKind(StrEnum):

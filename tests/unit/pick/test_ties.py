@@ -66,7 +66,7 @@ def test_the_chosen_one_is_always_among_the_candidates() -> None:
         decision = picked(made, request(5), now_s=1e4 * seed, rng=Random(seed))
         assert decision.cell_id in [candidate.cell_id for candidate in decision.candidates]
         assert decision.cell_id not in decision.alternatives
-        assert len(decision.candidates) == 5
+        assert len(decision.candidates) == 4
         made.finished(decision.decision_id, outcome(decision), 1e4 * seed + 1)
 
 

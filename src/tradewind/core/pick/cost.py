@@ -10,6 +10,7 @@ from tradewind.core.pick.rates import Rates
 from tradewind.core.pick.settings import CostSettings
 
 _COST = itemgetter(0)
+CERTAIN = (1.0,)
 
 
 class CostModel:
@@ -127,13 +128,16 @@ class CostPolicy:
         """Draws among the cells within the window of the cheapest, by exp(-excess / temperature)."""
         ranked = sorted(self._model.price(ask), key=_COST)  # stable: equals stay in the order of their ids
         least_s = ranked[0][0]
+        tie_s, window_s = self._settings.tie_s, self._settings.tie_window_s
+        if len(ranked) == 1 or tie_s <= 0 or ranked[1][0] - least_s >= window_s:
+            return Choice(ranked, 0, CERTAIN)
         chances: list[float] = []
         for cost_s, _ in ranked:
             excess_s = cost_s - least_s
-            if chances and excess_s >= self._settings.tie_window_s:
+            if excess_s >= window_s:
                 break
-            chances.append(exp(-excess_s / self._settings.tie_s) if self._settings.tie_s > 0 else float(not chances))
-        place = _draw(chances, ask.rng) if len(chances) > 1 else 0
+            chances.append(exp(-excess_s / tie_s))
+        place = _draw(chances, ask.rng)
         total = sum(chances)
         return Choice(ranked, place, tuple(chance / total for chance in chances))
 

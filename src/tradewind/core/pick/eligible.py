@@ -69,8 +69,8 @@ class Lengths(NamedTuple):
     def of(cls, request: Request, margin: float) -> "Lengths":
         """Engines refuse prompt + max_tokens over the limit; without max_tokens they need room for one token."""
         output = request.max_output_tokens or 1
-        prompt, spread = request.prompt_tokens, 0.0 if request.exact_tokens else margin
-        return cls(prompt + output, int(prompt * (1.0 - spread)) + output, ceil(prompt * (1.0 + spread)) + output)
+        prompt = request.prompt_tokens
+        return cls(prompt + output, int(prompt * (1.0 - margin)) + output, ceil(prompt * (1.0 + margin)) + output)
 
 
 class Eligibility:
@@ -86,18 +86,19 @@ class Eligibility:
 
     def narrow(self, pool: Pool, request: Request, now_s: float) -> Narrowed:
         """The way of almost every request takes no look at single cells."""
-        lengths = Lengths.of(request, self._settings.estimate_margin)
         if not pool.ready:
             return Narrowed((), pool.excluded, RefusalKind.NO_CELL, "no cell is ready for this model")
+        margin = 0.0 if request.exact_tokens else self._settings.estimate_margin
+        longest = ceil(request.prompt_tokens * (1.0 + margin)) + (request.max_output_tokens or 1)
         if (
             request.allowed_sites is None
             and request.allowed_addresses is None
             and not request.modalities
-            and lengths.high <= pool.tightest
+            and longest <= pool.tightest
             and now_s >= self.troubled_until_s
         ):
             return Narrowed(pool.ready, pool.excluded)
-        return self._look(pool, request, lengths, now_s)
+        return self._look(pool, request, Lengths.of(request, margin), now_s)
 
     def _look(self, pool: Pool, request: Request, lengths: Lengths, now_s: float) -> Narrowed:
         sieve = _Sieve(pool.ready, list(pool.excluded), self._settings.max_excluded)

@@ -14,7 +14,7 @@ from tradewind.core.pick.ask import Ask, Choice, Policy
 from tradewind.core.pick.cell import OthersLoad, PickCell
 from tradewind.core.pick.cost import CostModel
 from tradewind.core.pick.eligible import Eligibility
-from tradewind.core.pick.explain import candidates, reason
+from tradewind.core.pick.explain import candidates
 from tradewind.core.pick.fleet import PickFleet
 from tradewind.core.pick.learning import Teacher
 from tradewind.core.pick.ledger import Ledger
@@ -257,7 +257,6 @@ class Picker:
             alternatives=_alternatives(choice, settings.alternatives),
             cost_s=cost_s,
             probability=choice.chances[choice.place],
-            reason=reason(choice, shown, self._policy),
             expected_ttft_s=booking.expected_s - ask.now_s,
             prompt_tokens=request.prompt_tokens,
             matched_tokens=booking.matched_tokens,

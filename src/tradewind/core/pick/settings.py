@@ -64,6 +64,6 @@ class PickSettings:
     lease_s: float = 900.0  # a request without an outcome for so long is released
     max_bookings: int = 65_536  # at the bound the oldest is released as if its lease were over
     recent: int = 1_024  # decisions kept for explaining
-    candidates: int = 5
+    candidates: int = 4
     alternatives: int = 3
     max_excluded: int = 16
