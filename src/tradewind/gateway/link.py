@@ -57,6 +57,7 @@ class ControlLink:
         self._rng = rng
         self._report_now = asyncio.Event()
         self._full_expected = True
+        self._bug: Exception | None = None
 
     def report_soon(self) -> None:
         """Send a report at once instead of at the next half second."""
@@ -98,6 +99,10 @@ class ControlLink:
             except _MalformedView as error:
                 self.counters.malformed += 1
                 return str(error)
+            except asyncio.CancelledError:
+                if self._bug is not None:
+                    raise self._bug from None
+                raise
             finally:
                 call.cancel()
         return "closed by control"
@@ -106,10 +111,18 @@ class ControlLink:
         """A report now, then every half second, or at once when asked; ends with the call."""
         while True:
             self._report_now.clear()
-            yield report_to_pb(self._make_report())
+            yield self._report()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REPORT_S):
                     await self._report_now.wait()
+
+    def _report(self) -> pb.GatewayReport:
+        """A report as a message. gRPC swallows what a bug raises here, and ends this task as if it were cancelled."""
+        try:
+            return report_to_pb(self._make_report())
+        except Exception as bug:
+            self._bug = bug
+            raise
 
     async def _read(self, replies: AsyncIterator[bytes]) -> None:
         """Take views until the peer closes. A path may be half open, so silence has a bound."""
