@@ -190,6 +190,20 @@ def test_words_of_a_text_are_neither_usage_nor_error(edge: Edge, engine: FakeEng
     assert (outcome.prompt_tokens, outcome.stream_error_code) == (None, None)
 
 
+def test_the_id_of_a_stored_response_is_seen(edge: Edge, engine: FakeEngine) -> None:
+    """FC-29: in a stream's first event and in a whole answer; other ids are nobody's business."""
+    created = b'data: {"type":"response.created","response":{"id":"resp_s1","object":"response"}}\n\n'
+    whole = b'{"id":"resp_w1","object":"response","usage":{"input_tokens":3,"output_tokens":2}}'
+    for name, reply, expected in (
+        ("stream", raw_sse(created, b"data: [DONE]\n\n"), "resp_s1"),
+        ("whole", Reply(body=whole), "resp_w1"),
+        ("chat", Reply(body=b'{"id":"chatcmpl-1","usage":{"prompt_tokens":3}}'), ""),
+    ):
+        engine.on(CHAT, reply)
+        edge.post(STREAM, headers={"x-request-id": name})
+        assert edge.outcome(name).stored_id == expected
+
+
 def test_counts_that_come_in_parts_are_put_together(edge: Edge, engine: FakeEngine) -> None:
     """Anthropic's way: the prompt first, the completion last; here also split inside the key."""
     first = b'data: {"type":"message_start","message":{"usage":{"input_tokens":25,"output_tokens":1}}}\n\n'

@@ -93,7 +93,7 @@ def read_request(fields: list[str], cell_of: _CellOf, failed: Sequence[FailedAtt
         _, status, flags, host, request_id, tries, route, request_bytes, response_bytes, attempt_us, ttft_us, end_us,
         duration_ms, answer, retry_after, decision,
     ) = fields  # fmt: skip
-    prompt, completion, cached, error_code = answer.split(",") if answer else _NO_ANSWER
+    prompt, completion, cached, error_code, *stored = answer.split(",", 4) if answer else _NO_ANSWER
     flags = "" if flags == "-" else flags  # "-" is no flag
     attempts = int(tries or 0) or 1
     cell_id = cell_of(host) if host else None
@@ -119,6 +119,7 @@ def read_request(fields: list[str], cell_of: _CellOf, failed: Sequence[FailedAtt
         _seconds(retry_after) if retry_after else None,
         bool(flags) and "DC" in flags.split(","),
         decision,
+        stored[0] if stored else "",
     )
 
 

@@ -29,4 +29,5 @@ class Outcome(NamedTuple):
     retry_after_s: float | None = None
     client_cancelled: bool = False
     decision_id: str = ""  # the picker's decision that this request followed; "" = it went by the weights
+    stored_id: str = ""  # of a response that the engine keeps for follow-ups
     synthetic: bool = False  # made by a probe, never a client's

@@ -1,10 +1,13 @@
--- Reads token counts and in-band errors of answers in passing, for the access log: "prompt,completion,cached,error".
+-- Reads token counts and in-band errors of answers in passing, for the access log: "prompt,completion,cached,error",
+-- and after it ",id" of a response that the engine stores.
 -- Envoy's own sse_to_metadata is not used: with the JSON parser of 1.40, one event such as "data: null" ends Envoy.
 
 local byte, find, match, sub = string.byte, string.find, string.match, string.sub
 
 local TAIL_BYTES = 1024   -- the usage of a whole JSON answer stands at its end
 local SMALL_BYTES = 65536 -- an answer of known length up to this is read at once, a longer one as it passes
+local HEAD_BYTES = 512    -- where the id of a stored response stands
+local MAX_ID_BYTES = 128
 local CARRY_BYTES = 1024  -- of a stream, kept for what is split over two chunks
 
 local function number_after(text, name, from)
@@ -47,44 +50,58 @@ local function error_of(text)
   return code
 end
 
-local function tell(h, prompt, completion, cached, code)
-  local answer = (prompt or "") .. "," .. (completion or "") .. "," .. (cached or "") .. "," .. (code or "")
-  h:streamInfo():dynamicMetadata():set("tradewind.usage", "answer", answer)
+-- The id of a stored response, by which a follow-up finds the engine that holds it; it stands at the beginning.
+local function stored_id(text)
+  return match(text, '"id"%s*:%s*"(resp_[%w_%-]+)"')
 end
 
-local function tail_of(h, length)
+local function tell(h, prompt, completion, cached, code, stored)
+  local answer = (prompt or "") .. "," .. (completion or "") .. "," .. (cached or "") .. "," .. (code or "")
+  if stored and #stored <= MAX_ID_BYTES then answer = answer .. "," .. stored end
+  -- Not metadata, which the access log would copy and encode whole, beside the line.
+  h:streamInfo():filterState():set("tradewind.answer", "envoy.string", answer)
+end
+
+-- The last TAIL_BYTES and the first HEAD_BYTES of an answer.
+local function ends_of(h, length)
   if length and length <= SMALL_BYTES then
     local body = h:body()
     local n = body and body:length() or 0
-    return n > 0 and body:getBytes(math.max(0, n - TAIL_BYTES), math.min(n, TAIL_BYTES)) or ""
+    if n == 0 then return "", "" end
+    return body:getBytes(math.max(0, n - TAIL_BYTES), math.min(n, TAIL_BYTES)), body:getBytes(0, math.min(n, HEAD_BYTES))
   end
-  local tail = ""
+  local tail, head = "", nil
   for chunk in h:bodyChunks() do
     local n = chunk:length()
+    if not head and n > 0 then head = chunk:getBytes(0, math.min(n, HEAD_BYTES)) end
     if n >= TAIL_BYTES then
       tail = chunk:getBytes(n - TAIL_BYTES, TAIL_BYTES)
     elseif n > 0 then
       tail = sub(tail .. chunk:getBytes(0, n), -TAIL_BYTES)
     end
   end
-  return tail
+  return tail, head or ""
 end
 
 -- Counts come in one event or in several (Anthropic's, and usage with each chunk): the newest of each stands.
 local function read_stream(h)
-  local prompt, completion, cached, code
-  local carry, first = "", first_token
+  local prompt, completion, cached, code, stored
+  local carry, first, begun = "", first_token, false
   for chunk in h:bodyChunks() do
     local n = chunk:length()
     if n > 0 then
       if first then first(h) end
       first = nil
+      if not begun then
+        stored, begun = stored_id(chunk:getBytes(0, math.min(n, HEAD_BYTES))), true
+        if stored then tell(h, nil, nil, nil, nil, stored) end
+      end
       local text = carry .. chunk:getBytes(0, n)
       local used = find(text, '"usage"', 1, true)
       local failed = find(text, '"error"', 1, true)
       if used then prompt, completion, cached = usage_of(text, prompt, completion, cached) end
       if failed then code = error_of(text) or code end
-      if (used or failed) and (prompt or completion or code) then tell(h, prompt, completion, cached, code) end
+      if (used or failed) and (prompt or completion or code) then tell(h, prompt, completion, cached, code, stored) end
       carry = #text > CARRY_BYTES and sub(text, -CARRY_BYTES) or text
     end
   end
@@ -97,6 +114,8 @@ function envoy_on_response(h)
   if not kind then return end
   if sub(kind, 1, 17) == "text/event-stream" then return read_stream(h) end
   if sub(kind, 1, 16) ~= "application/json" then return end
-  local prompt, completion, cached = usage_of(tail_of(h, tonumber(headers:get("content-length"))))
-  if prompt or completion then tell(h, prompt, completion, cached) end
+  local tail, head = ends_of(h, tonumber(headers:get("content-length")))
+  local prompt, completion, cached = usage_of(tail)
+  local stored = stored_id(head)
+  if prompt or completion or stored then tell(h, prompt, completion, cached, nil, stored) end
 end

@@ -23,7 +23,7 @@ FIELDS = {
     "ttft_us": _SINCE_START.format("US_RX_BODY_BEG"),
     "end_us": _SINCE_START.format("DS_TX_END"),  # empty when the answer did not end
     "duration_ms": "%DURATION%",
-    "answer": "%DYNAMIC_METADATA(tradewind.usage:answer)%",  # of answer.lua: prompt, completion, cached, error code
+    "answer": "%FILTER_STATE(tradewind.answer:PLAIN)%",  # of answer.lua
     "retry_after": "%RESP(retry-after)%",
     "decision": f"%DYNAMIC_METADATA({PICK_METADATA}:{DECISION_HEADER})%",  # the picker's id, empty without one
 }

@@ -3,6 +3,8 @@
 
 local byte, find, match, sub, gmatch = string.byte, string.find, string.match, string.sub, string.gmatch
 
+collectgarbage("setpause", 400) -- what lives is some 100 KB: collect at four times that, not at twice
+
 local MAX_ID_BYTES = 128
 local MAX_MODEL_BYTES = 1024       -- longer than any name that a pool may have
 local MAX_SCAN_STEPS = 8388608     -- bytes read one by one (all that is not inside a string)

@@ -86,6 +86,11 @@ def test_usage_and_errors_of_an_answer(text: str, expected: tuple[int | None, ..
     assert found == expected
 
 
+def test_the_id_of_a_stored_response_is_kept() -> None:
+    (outcome,) = outcomes(line(answer=",,,,resp_1"))
+    assert (outcome.stored_id, outcome.prompt_tokens) == ("resp_1", None)
+
+
 def test_the_decision_is_joined() -> None:
     assert [outcome.decision_id for outcome in outcomes(line(), line(decision="d-1"))] == ["", "d-1"]
 

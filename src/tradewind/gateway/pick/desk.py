@@ -17,8 +17,10 @@ from tradewind.core.pick.picker import Picker
 from tradewind.core.prefix.index import PrefixIndex
 from tradewind.core.tokens.estimate import TokenEstimator
 from tradewind.core.tokens.shape import PromptShape
+from tradewind.gateway.epp.subset import holds
 from tradewind.gateway.pick.others import Others
 from tradewind.gateway.pick.server import LEFT_TO_SHARES, Question, Reply
+from tradewind.gateway.requests.homes import ResponseHomes
 from tradewind.gateway.requests.parse import RequestParser
 from tradewind.gateway.requests.result import ParsedRequest, Refused
 from tradewind.model.decision import Decision, Refusal, RefusalKind
@@ -99,6 +101,7 @@ class PickDesk:
         self._boot = f"{rng.getrandbits(32):08x}-"  # a decision of a process before this one must not release ours
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._others = Others()
+        self._homes = ResponseHomes()
         self._capacities: dict[str, int] = {}
         self.seconds = 0.0  # spent deciding, for metrics
 
@@ -128,7 +131,7 @@ class PickDesk:
         if isinstance(parsed, Refused) or not parsed.request.model.isprintable():
             self.counters.left += 1
             return LEFT_TO_SHARES
-        found = self.decide(parsed.request, parsed.shape, now_s)
+        found = self.decide(parsed.request, parsed.shape, now_s, follows=parsed.previous_response_id)
         if isinstance(found, Decision):
             return self._reply(found, parsed.request.model, headers)
         return self._refusal(found)
@@ -149,14 +152,25 @@ class PickDesk:
             return parsed
         return parsed._replace(request=self._within(parsed.request, headers))
 
-    def decide(self, request: Request, shape: PromptShape, now_s: float) -> Decision | Refusal:
-        """Pick, and remember the request until its outcome comes."""
-        found = self.picker.pick(request, now_s=now_s, rng=self._rng)
+    def decide(self, request: Request, shape: PromptShape, now_s: float, *, follows: str = "") -> Decision | Refusal:
+        """Pick, and remember the request until its outcome comes. `follows`: id of a response that an engine stores."""
+        home = self._at_home(request, follows, now_s) if follows else None
+        found = home or self.picker.pick(request, now_s=now_s, rng=self._rng)
         if isinstance(found, Decision):
             self._open[found.decision_id] = _Open(request.model, shape)
             if len(self._open) > MAX_OPEN:
                 self._open.popitem(last=False)
         return found
+
+    def _at_home(self, request: Request, response_id: str, now_s: float) -> Decision | None:
+        """The cell that holds this response; None when it is unknown or not to be had: any engine will then say so."""
+        home = self._homes.home(response_id, now_s)
+        cell = self.picker.fleet.get(home) if home is not None else None
+        if cell is None or not holds(request.allowed_addresses, cell.address):
+            return None
+        there = replace(request, allowed_addresses=(cell.address,))
+        found = self.picker.pick(there, now_s=now_s, rng=self._rng)
+        return found if isinstance(found, Decision) else None
 
     def _reply(self, decision: Decision, model: str, headers: Mapping[str, str]) -> Reply:
         name = self._boot + decision.decision_id
@@ -203,6 +217,8 @@ class PickDesk:
             return
         decision_id = name.removeprefix(self._boot)
         self.counters.joined += 1
+        if outcome.stored_id and outcome.cell_id:
+            self._homes.remember(outcome.stored_id, outcome.cell_id, now_s)
         asked = self._open.pop(decision_id, None)
         if asked is not None and outcome.prompt_tokens:
             self.tokens.observe(asked.model, asked.shape, outcome.prompt_tokens)
@@ -242,6 +258,7 @@ class PickDesk:
                 self.index.set_capacity(cell_id, blocks)
         for cell_id in self._capacities.keys() - {item.cell.cell_id for item in view.cells}:
             self.index.remove_cell(cell_id)
+            self._homes.forget(cell_id)
         self._capacities = capacities
 
 

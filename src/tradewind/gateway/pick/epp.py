@@ -56,18 +56,18 @@ class DeskPickService:
         if desk is None:
             return Refusal(request_id=request_id, kind=RefusalKind.NO_CELL, message="this gateway does not pick")
         now_s = self._clock()
-        request, shape = self._bodiless(desk, request_id), exact_shape(1)
+        request, shape, follows = self._bodiless(desk, request_id), exact_shape(1), ""
         if body or headers.get(":method", "POST") == "POST":
             parsed = desk.read(body, path=path, headers=headers, partial=partial)
             if isinstance(parsed, Refused):
                 return Refusal(request_id=request_id, kind=RefusalKind.UNREADABLE, message=parsed.message)
-            request, shape = parsed.request, parsed.shape
+            request, shape, follows = parsed.request, parsed.shape, parsed.previous_response_id
         if request is None:
             message = "a request without a body needs the header tradewind-model"
             return Refusal(request_id=request_id, kind=RefusalKind.UNREADABLE, message=message)
         if allowed_addresses is not None:
             request = replace(request, allowed_addresses=allowed_addresses)
-        found = desk.decide(request, shape, now_s)
+        found = desk.decide(request, shape, now_s, follows=follows)
         if isinstance(found, Decision):
             self._start(found, request_id, now_s)
         return found
