@@ -44,7 +44,7 @@ def test_zstd_is_read_where_its_library_is_installed() -> None:
     assert refused(b"\x28\xb5\x2f\xfd\xff\xff\xff", headers=headers).status == 400
     bomb = zstandard.ZstdCompressor().compress(bytes(64 << 20))
     assert refused(bomb, headers=headers).status == 413
-    assert parsed(body[: len(body) // 2], headers=headers, partial=True, only_model="m").request.model == "m"
+    assert parsed(body[: len(body) // 2], headers=headers, only_model="m").request.model == "m", "cut off"
 
 
 def test_a_coding_without_its_library_goes_by_header_else_415() -> None:
@@ -82,4 +82,4 @@ def test_broken_and_cut_streams() -> None:
     assert refused(b"no gzip at all", headers=headers).status == 400
     assert parsed(b"no gzip at all", headers=headers, only_model="m").request.model == "m"
     assert parsed(body[: len(body) * 2 // 3], headers=headers).request.model == "m", "what came out is enough"
-    assert refused(body[:12], headers=headers).status == 413
+    assert refused(body[:12], headers=headers).status == 400

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 MAX_BYTES = 4 << 20
+ZSTD_STEP_BYTES = 256  # packed; four bytes can unpack to 128 KiB, so a step adds at most 8 MiB
 BOMB_RATIO = 200  # unpacked to packed; text reaches 5, the most repetitive JSON about 50
 
 
@@ -78,11 +79,16 @@ def _zstd() -> Unpack | None:
         return None
 
     def unpack_zstd(body: bytes, most_bytes: int) -> Unpacked | Failure:
+        inflater = zstandard.ZstdDecompressor(max_window_size=most_bytes).decompressobj()
+        pieces: list[bytes] = []
+        length = start = 0
         try:
-            with zstandard.ZstdDecompressor(max_window_size=most_bytes).stream_reader(body) as reader:
-                unpacked = reader.read(most_bytes)
-                return Unpacked(unpacked, partial=bool(reader.read(1)))
+            while start < len(body) and length < most_bytes and not inflater.eof:
+                pieces.append(inflater.decompress(body[start : start + ZSTD_STEP_BYTES]))
+                length += len(pieces[-1])
+                start += ZSTD_STEP_BYTES
         except zstandard.ZstdError:
             return Failure.BROKEN
+        return Unpacked(b"".join(pieces)[:most_bytes], partial=not inflater.eof or length > most_bytes)
 
     return unpack_zstd

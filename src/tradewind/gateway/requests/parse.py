@@ -26,6 +26,16 @@ MODEL_HEADER = "tradewind-model"
 MAX_MODEL_CHARACTERS = 1_024
 COMPLETION_OUTPUT_TOKENS = 16  # what the completions API means by leaving max_tokens out
 PACKED_RATIO = 4.0  # unpacked bytes per packed byte of a body that cannot be unpacked
+_TOO_LARGE = Refused(
+    413,
+    f"the model stands too far back in a large request body; name it first, or in the header {MODEL_HEADER}",
+    "request_too_large",
+    "model",
+)
+_BROKEN = Refused(400, "the request body does not match its content-encoding", "invalid_encoding")
+_UNSUPPORTED = Refused(
+    415, f"this content-encoding is not supported without the header {MODEL_HEADER}", "unsupported_encoding"
+)
 _UNREADABLE = Refused(400, "the request body is not valid JSON", "invalid_json")
 _NO_OUTPUT = frozenset({Kind.POOLING, Kind.TOKENIZE})
 
@@ -72,7 +82,7 @@ class RequestParser:
         """`headers` in lower case; `partial`: the body goes on; `only_model`: that of the only pool."""
         whole_bytes = max(len(body), _content_length(headers))
         asked = _Asked(kind_of(path), headers, tenant, request_id, only_model, whole_bytes, len(body))
-        partial = partial or whole_bytes > len(body)
+        unseen = _TOO_LARGE if partial or whole_bytes > len(body) else None
         if asked.kind is Kind.RESPONSE_LOOKUP:
             return self._lookup(asked, response_id_of(path))
         coding = headers.get("content-encoding", "identity")
@@ -80,14 +90,19 @@ class RequestParser:
             unpacked = packed.unpack(body, coding, self._settings.unpackers)
             if isinstance(unpacked, packed.Failure):
                 return self._still_packed(asked, unpacked)
-            body, partial = unpacked
+            body = unpacked.body
+            if unpacked.partial and unseen is None:
+                unseen = _TOO_LARGE if len(body) >= packed.MAX_BYTES else _BROKEN
         if forms.is_form(headers.get("content-type", "")):
-            return self._form(asked, body, partial=partial)
-        known = know(body, asked.kind, partial=partial)
-        return known if isinstance(known, Refused) else self._known(asked, known, body, partial=partial)
+            return self._form(asked, body, unseen)
+        known = know(body, asked.kind, partial=unseen is not None)
+        return known if isinstance(known, Refused) else self._known(asked, known, body, unseen)
 
-    def _known(self, asked: _Asked, known: Known, body: bytes, *, partial: bool) -> ParsedRequest | Refused:
-        unseen = _too_large() if partial else _UNREADABLE if known is NOTHING_KNOWN else None
+    def _known(self, asked: _Asked, known: Known, body: bytes, unseen: Refused | None) -> ParsedRequest | Refused:
+        """`unseen`: the refusal for a model in the part of the body that is missing; None = all is here."""
+        partial = unseen is not None
+        if known is NOTHING_KNOWN:
+            unseen = unseen or _UNREADABLE
         model = _model(asked, known.model, unseen=unseen)
         if isinstance(model, Refused):
             return model
@@ -158,8 +173,8 @@ class RequestParser:
         prepared = Prepared(b"", rough(b""), 0)
         return self._request(asked, model, prepared, max_output_tokens=0, previous_response_id=response_id)
 
-    def _form(self, asked: _Asked, body: bytes, *, partial: bool) -> ParsedRequest | Refused:
-        model = _model(asked, forms.model_of(body), unseen=_too_large() if partial else None)
+    def _form(self, asked: _Asked, body: bytes, unseen: Refused | None) -> ParsedRequest | Refused:
+        model = _model(asked, forms.model_of(body), unseen=unseen)
         if isinstance(model, Refused):
             return model
         modalities = ("audio",) if asked.kind is Kind.AUDIO else ()
@@ -168,14 +183,7 @@ class RequestParser:
     def _still_packed(self, asked: _Asked, failure: packed.Failure) -> ParsedRequest | Refused:
         if failure is packed.Failure.BOMB:
             return Refused(413, "the request body is too large when unpacked", "request_too_large")
-        broken = failure is packed.Failure.BROKEN
-        unseen = (
-            Refused(400, "the request body does not match its content-encoding", "invalid_encoding")
-            if broken
-            else Refused(
-                415, f"this content-encoding is not supported without the header {MODEL_HEADER}", "unsupported_encoding"
-            )
-        )
+        unseen = _BROKEN if failure is packed.Failure.BROKEN else _UNSUPPORTED
         model = _model(asked, None, unseen=unseen)
         if isinstance(model, Refused):
             return model
@@ -202,15 +210,6 @@ def _lone_surrogate(text: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
-
-
-def _too_large() -> Refused:
-    return Refused(
-        413,
-        f"the model stands too far back in a large request body; name it first, or in the header {MODEL_HEADER}",
-        "request_too_large",
-        "model",
-    )
 
 
 def _max_output(kind: Kind, known: Known) -> int | None:
