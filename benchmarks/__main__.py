@@ -18,7 +18,7 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from benchmarks import agents, controls, decisions, emulators, outcomes, pick, push, router
+from benchmarks import agents, controls, decisions, emulators, epp, outcomes, pick, push, router
 from tradewind.lab.checks import Check, checks_table
 
 OUT = Path("build/bench.json")
@@ -28,6 +28,7 @@ BENCHES: dict[str, Callable[[bool], list[Check]]] = {
     "push": lambda quick: uvloop.run(push.bench(quick)),
     "outcomes": outcomes.bench,
     "router": router.bench,
+    "epp": epp.bench,
     "agent": agents.bench,
     "control": controls.bench,
     "emulator": emulators.bench,
