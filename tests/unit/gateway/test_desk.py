@@ -1,0 +1,149 @@
+"""The desk: a question becomes a cell, an outcome comes back to its decision, and no fault of ours loses a request."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.fakes.views import ready_cell
+from tradewind.config.schema import GatewayConfig, GridConfig, PickConfig, ResidencyConfig
+from tradewind.gateway.pick.build import make_desk
+from tradewind.gateway.pick.desk import PickDesk
+from tradewind.gateway.pick.server import Question, Reply
+from tradewind.model.outcome import Outcome
+from tradewind.model.view import GridView, ViewVersion
+
+ADDRESSES = {"a": "10.0.0.1:80", "b": "10.0.0.2:80", "c": "10.0.0.3:80"}
+VIEW = GridView(
+    version=ViewVersion(control_id="c0", incarnation="i", counter=1),
+    cells=tuple(ready_cell(cell, address, site=f"site-{cell}") for cell, address in ADDRESSES.items()),
+)
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def desk(*, seed: int = 1, clock: Clock | None = None, view: GridView = VIEW, **gateway: object) -> PickDesk:
+    section = GatewayConfig(id="gw", routing="pick", **gateway)  # type: ignore[arg-type]
+    made = make_desk(GridConfig(gateways=[section]), section, clock=clock or Clock(), rng=random.Random(seed))
+    assert made is not None
+    made.observe_view(view, 100.0)
+    return made
+
+
+def ask(at: PickDesk, body: object, path: str = "/v1/chat/completions", **headers: str) -> Reply:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return at.answer(Question(path, {"x-request-id": "r", **named}, data))
+
+
+def told(reply: Reply, name: str) -> str:
+    return dict(reply.headers)[name]
+
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+
+
+def test_a_question_is_answered_with_a_cell_of_the_pool() -> None:
+    reply = ask(desk(), CHAT)
+    assert reply.status == 200
+    assert told(reply, "x-tw-cell") in ADDRESSES.values()
+    assert told(reply, "x-tw-pool") == "m"
+
+
+def test_what_is_not_certain_is_left_to_the_shares() -> None:
+    at = desk()
+    bodies: tuple[object, ...] = (
+        b"",
+        b"[]",
+        b"null",
+        {"messages": []},
+        {"model": 5},
+        {"model": "unknown"},
+        b'{"model":"m\xff',
+    )
+    for body in bodies:
+        assert ask(at, body).status == 503
+    assert at.counters.faults == 0
+    assert at.counters.left == 7
+
+
+def test_the_outcome_releases_once_and_only_of_this_process() -> None:
+    clock = Clock()
+    at = desk(clock=clock)
+    name = told(ask(at, CHAT), "x-tw-decision")
+    assert sum(load.requests for load in at.picker.outstanding().values()) == 1
+    ended = Outcome(request_id="r", cell_id="a", status=200, prompt_tokens=9, decision_id=name)
+    at.on_outcome(ended._replace(decision_id=told(ask(desk(seed=2), CHAT), "x-tw-decision")), 101.0)
+    assert sum(load.requests for load in at.picker.outstanding().values()) == 1
+    at.on_outcome(ended, 101.0)
+    at.on_outcome(ended, 101.0)
+    assert at.picker.outstanding() == {}
+    assert (at.counters.foreign, at.picker.ledger.released, at.picker.ledger.unknown) == (1, 1, 1)
+
+
+def test_first_tokens_ride_on_the_next_question_whatever_else_stands_there() -> None:
+    at = desk()
+    name = told(ask(at, CHAT), "x-tw-decision")
+    ask(at, CHAT, x_tw_first=f"{name}:40,,x,{name}:-1,other-d1:5,{name}:9999999999999")
+    assert at.counters.first_tokens == 1
+    assert [load.decoding for load in at.picker.outstanding().values() if load.decoding] == [1]
+
+
+def test_fc_29_a_follow_up_goes_to_the_cell_that_holds_the_response() -> None:
+    at = desk()
+    first = {"model": "m", "input": "hello", "store": True}
+    name = told(ask(at, first, "/v1/responses"), "x-tw-decision")
+    at.on_outcome(Outcome(request_id="r", cell_id="b", status=200, decision_id=name, stored_id="resp_1"), 101.0)
+    follow = {"model": "m", "input": "and?", "previous_response_id": "resp_1"}
+    assert {told(ask(at, follow, "/v1/responses"), "x-tw-cell") for _ in range(20)} == {ADDRESSES["b"]}
+    stranger = {**follow, "previous_response_id": "resp_2"}
+    assert len({told(ask(at, stranger, "/v1/responses"), "x-tw-cell") for _ in range(60)}) > 1
+    left = replace(VIEW, cells=tuple(cell for cell in VIEW.cells if cell.cell.cell_id != "b"))
+    at.observe_view(left, 102.0)
+    assert ask(at, follow, "/v1/responses").status == 200  # any engine will say that it does not know the id
+
+
+def test_fc_60_residency_narrows_the_choice() -> None:
+    rule = ResidencyConfig(name="r", header="x-region", value="c", sites=["site-c"])
+    at = desk(residency=[rule])
+    assert {told(ask(at, CHAT, x_region="c"), "x-tw-cell") for _ in range(20)} == {ADDRESSES["c"]}
+    at.observe_view(replace(VIEW, cells=VIEW.cells[:2]), 101.0)
+    assert ask(at, CHAT, x_region="c").status == 503  # the shares of the rule's own part say so
+
+
+def test_reasons_are_for_those_who_know_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TW_TEST_EXPLAIN", "secret")
+    at = desk(pick=PickConfig(explain_key_env="TW_TEST_EXPLAIN"))
+    assert "tradewind-cell" not in dict(ask(at, CHAT).headers)
+    assert "tradewind-cell" not in dict(ask(at, CHAT, tradewind_explain="guess").headers)
+    reply = ask(at, CHAT, tradewind_explain="secret")
+    assert told(reply, "tradewind-cell") in ADDRESSES
+    assert told(reply, "tradewind-reason")
+
+
+def test_a_fault_of_ours_costs_the_pick_and_not_the_request() -> None:
+    def broken(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("a bug")
+
+    at = desk()
+    at.picker.pick = broken  # type: ignore[method-assign, assignment]
+    assert ask(at, CHAT).status == 503
+    assert at.counters.faults == 1
+
+
+def test_429_of_every_cell_is_told_with_the_true_wait() -> None:
+    clock = Clock()
+    at = desk(clock=clock)
+    for cell, wait_s in (("a", 9.0), ("b", 5.0), ("c", 7.0)):
+        replies = (ask(at, CHAT) for _ in range(1_000))
+        name = next(told(reply, "x-tw-decision") for reply in replies if told(reply, "x-tw-cell") == ADDRESSES[cell])
+        busy = Outcome(request_id="r", cell_id=cell, status=429, decision_id=name, retry_after_s=wait_s)
+        at.on_outcome(busy, clock.now_s)
+    reply = ask(at, CHAT)
+    assert (reply.status, told(reply, "retry-after")) == (429, "5")
