@@ -1,17 +1,18 @@
-"""A closed-loop client that costs little: raw sockets, prebuilt requests, answers counted by length; its own process.
+"""A closed-loop client that costs little: raw sockets, prebuilt requests; a process of its own.
 
     python -m benchmarks.closedloop PORT CONNECTIONS SECONDS BODY_BYTES
 
 It prints one JSON line: requests answered, seconds, failures.
 """
 
-import asyncio
 import json
+import socket
 import sys
 import time
-from typing import cast
 
-import uvloop
+from benchmarks.engines import Sockets, reader
+
+WARM_UP_S = 0.5
 
 
 def request(body_bytes: int, model: str = "demo-70b") -> bytes:
@@ -25,60 +26,60 @@ def request(body_bytes: int, model: str = "demo-70b") -> bytes:
     ).encode()
 
 
-class Client(asyncio.Protocol):
-    """Sends the next request when an answer is whole; an answer's length is learned from the first."""
+class Load:
+    """Sends the next request when an answer is whole. Lost connections are not reopened: they are failures."""
 
-    def __init__(self, payload: bytes, tally: list[int]) -> None:
-        self.payload = payload
-        self.tally = tally
-        self.buffer = bytearray()
+    def __init__(self, port: int, connections: int, payload: bytes) -> None:
+        self.answers = self.refused = self.lost = 0
+        self._payload = payload
+        self._sockets = Sockets()
+        for _ in range(connections):
+            self._open(port)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's transports are of no common class
-        self.transport.write(self.payload)
+    def run(self, seconds: float) -> float:
+        """Seconds that it took in truth."""
+        started_s = time.perf_counter()
+        while (elapsed_s := time.perf_counter() - started_s) < seconds:
+            self._sockets.serve(0.05)
+        return elapsed_s
 
-    def data_received(self, data: bytes) -> None:
-        self.buffer += data
-        end = self.buffer.find(b"\r\n\r\n")
-        if end < 0:
-            return
-        at = self.buffer.lower().find(b"content-length: ", 0, end)
-        length = int(self.buffer[at + 16 : self.buffer.find(b"\r", at)]) if at >= 0 else 0
-        if len(self.buffer) < end + 4 + length:
-            return
-        self.tally[0 if self.buffer.startswith(b"HTTP/1.1 200") else 1] += 1
-        self.buffer.clear()
-        self.transport.write(self.payload)
+    def _open(self, port: int) -> None:
+        connection = socket.create_connection(("127.0.0.1", port))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.tally[2] += 1
+        def answered(answer: bytes) -> None:
+            if answer.startswith(b"HTTP/1.1 200"):
+                self.answers += 1
+            else:
+                self.refused += 1
+            connection.sendall(self._payload)
+
+        handle = reader(connection, answered)
+
+        def watched() -> bool:
+            open_still = handle()
+            self.lost += not open_still
+            return open_still
+
+        self._sockets.add(connection, watched)
+        connection.sendall(self._payload)
 
 
-async def run(port: int, connections: int, seconds: float, body_bytes: int) -> dict[str, float]:
-    """Answers counted over `seconds`, after a warm-up second. Lost connections are not reopened: they are failures."""
-    tally = [0, 0, 0]
-    payload = request(body_bytes)
-    loop = asyncio.get_running_loop()
-    opened = [
-        await loop.create_connection(lambda: Client(payload, tally), "127.0.0.1", port) for _ in range(connections)
-    ]
-    await asyncio.sleep(1.0)
-    before, lost, started_s = list(tally), tally[2], time.perf_counter()
+def main(port: int, connections: int, seconds: float, body_bytes: int) -> None:
+    load = Load(port, connections, request(body_bytes))
+    load.run(WARM_UP_S)
+    answers, refused, lost = load.answers, load.refused, load.lost
     print("started", flush=True)  # noqa: T201 - the parent waits for it
-    await asyncio.sleep(seconds)
-    elapsed_s = time.perf_counter() - started_s
+    elapsed_s = load.run(seconds)
     result = {
-        "answers": tally[0] - before[0],
-        "refused": tally[1] - before[1],
-        "lost": tally[2] - lost,
+        "answers": load.answers - answers,
+        "refused": load.refused - refused,
+        "lost": load.lost - lost,
         "seconds": elapsed_s,
     }
-    for transport, _ in opened:
-        transport.abort()
-    return result
+    print(json.dumps(result))  # noqa: T201 - the result
 
 
 if __name__ == "__main__":
     port, connections, seconds, body_bytes = sys.argv[1:]
-    line = uvloop.run(run(int(port), int(connections), float(seconds), int(body_bytes)))
-    print(json.dumps(line))  # noqa: T201 - the result
+    main(int(port), int(connections), float(seconds), int(body_bytes))
