@@ -18,16 +18,18 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from benchmarks import agents, controls, decisions, emulators, epp, outcomes, pick, push, router
+from benchmarks import agents, chain, controls, decisions, emulators, epp, outcomes, pick, prefix, push, router
 from tradewind.lab.checks import Check, checks_table
 
 OUT = Path("build/bench.json")
 BENCHES: dict[str, Callable[[bool], list[Check]]] = {
     "decisions": decisions.bench,
+    "prefix": prefix.bench,
     "pick": pick.bench,
     "push": lambda quick: uvloop.run(push.bench(quick)),
     "outcomes": outcomes.bench,
     "router": router.bench,
+    "chain": chain.bench,
     "epp": epp.bench,
     "agent": agents.bench,
     "control": controls.bench,
