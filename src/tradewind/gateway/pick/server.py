@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import httptools
 
@@ -101,8 +101,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Envoy connected."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its class
         if len(self._server.connections) >= MAX_CONNECTIONS:
             self._break()
             return
