@@ -11,6 +11,7 @@ from tests.sim.test_grid import short
 from tradewind.cli.main import app
 from tradewind.core.pick.picker import Picker
 from tradewind.lab.simulated.policies import UnknownPolicyError, maker
+from tradewind.lab.simulated.sets import SETS, expanded
 from tradewind.lab.simulated.sweep import sweep, write_rows
 from tradewind.sim.grid import SimGrid
 from tradewind.sim.invariants import run_checked
@@ -65,6 +66,13 @@ def test_constants_change_decisions() -> None:
     scenario = short("S2-D")
     hashes = {SimGrid(scenario, maker(form), seed=1).run().trace_hash for form in ("cost", "cost;prefill_weight=9")}
     assert len(hashes) == 2
+
+
+def test_sets_stand_for_their_members_and_all_of_them_are_policies() -> None:
+    assert expanded("ties, round_robin,cost") == [*SETS["ties"], "round_robin"]
+    for policies in SETS.values():
+        for written in policies:
+            maker(written)
 
 
 def test_sweep_writes_every_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

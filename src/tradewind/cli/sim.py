@@ -11,8 +11,8 @@ from tradewind.cli.options import EXIT_USAGE, explained, fail, say
 def sim(
     scenario: Annotated[str, typer.Option("--scenario", help="One or more, by comma; 'list' shows them.")] = "list",
     policy: Annotated[
-        str, typer.Option("--policy", help="One or more, by comma, e.g. cost,gorgo:.5/.1,cost;tie_s=0")
-    ] = "cost,gorgo:.5/.1,cache_aware,least_request,round_robin",
+        str, typer.Option("--policy", help="By comma: policies, e.g. gorgo:.5/.1 or cost;tie_s=0, and sets of them")
+    ] = "baselines",
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many runs of each.")] = 4,
     first_seed: Annotated[int, typer.Option("--first-seed", help="The seeds are this one and those after it.")] = 1,
     check: Annotated[bool, typer.Option("--check", help="Check invariants after every event (slow).")] = False,
@@ -20,6 +20,7 @@ def sim(
 ) -> None:
     """Compare ways to pick a cell in virtual time: the live decision code on simulated engines and paths."""
     from tradewind.lab.simulated.policies import UnknownPolicyError
+    from tradewind.lab.simulated.sets import expanded
     from tradewind.lab.simulated.sweep import listing, sweep, write_rows
     from tradewind.sim.invariants import InvariantBrokenError
     from tradewind.sim.scenarios import scenario_named
@@ -31,8 +32,7 @@ def sim(
     with explained(as_json=False):
         try:
             chosen = [scenario_named(name.strip()) for name in scenario.split(",")]
-            names = [name.strip() for name in policy.split(",")]
-            rows = sweep(chosen, names, seeds=range(first_seed, first_seed + seeds), check=check, say=say)
+            rows = sweep(chosen, expanded(policy), seeds=range(first_seed, first_seed + seeds), check=check, say=say)
         except KeyError as error:
             fail(str(error.args[0]), code=EXIT_USAGE)
         except UnknownPolicyError as error:

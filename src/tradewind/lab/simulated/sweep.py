@@ -8,6 +8,7 @@ from rich.console import Console
 
 from tradewind.lab.simulated.compare import RunRow, run_once
 from tradewind.lab.simulated.policies import maker
+from tradewind.lab.simulated.sets import SETS
 from tradewind.lab.simulated.tables import best_lines, comparison_table
 from tradewind.sim.scenario import Scenario
 from tradewind.sim.scenarios import SCENARIOS
@@ -48,8 +49,9 @@ def progress(row: RunRow, number: int, of: int) -> str:
 
 
 def listing() -> list[str]:
-    """One line for each scenario."""
-    return [f"{scenario.name:16} {scenario.title}, {scenario.disturbance}" for scenario in SCENARIOS.values()]
+    """One line for each scenario, then one for each set of policies."""
+    scenarios = [f"{scenario.name:16} {scenario.title}, {scenario.disturbance}" for scenario in SCENARIOS.values()]
+    return scenarios + [f"{name:16} {', '.join(policies)}" for name, policies in SETS.items()]
 
 
 def write_rows(path: Path, rows: Sequence[RunRow]) -> None:
