@@ -11,6 +11,7 @@ from tradewind.core.pick.work import Booking, Phase
 from tradewind.model.outcome import Outcome
 
 TOO_LONG = frozenset({400, 413})
+CALM_SHARE = 0.5  # of the engine's time in prefill
 MIN_DECODES = 16  # inter-token times of fewer tokens are noise
 MAX_MODELS = 1_024  # with an output length of their own
 DOUBT_S = 1.0  # a cell that could not be reached is avoided for so long
@@ -95,14 +96,20 @@ class Teacher:
         if completion is None or completion < 1:
             return
         self._learn_output(booking.model, completion)
-        ttft_s = known(outcome.ttft_s)
-        alone = not booking.moved and outcome.attempts == 1
-        if alone and booking.stream and booking.calm and ttft_s is not None and completion >= MIN_DECODES:
-            step_s = (outcome.duration_s - ttft_s) / (completion - 1)
-            if step_s > 0:
-                alone_s = step_s * (1.0 - cell.samples.prefill_share(now_s))
-                nominal_s = booking.decode_s / cell.rates.decode_factor
-                self._fleet.calibration.on_decode(cell.rates, cell.samples, observed_s=alone_s, predicted_s=nominal_s)
+        self._learn_decode(cell, booking, outcome, now_s)
+
+    def _learn_decode(self, cell: PickCell, booking: Booking, outcome: Outcome, now_s: float) -> None:
+        """The mean inter-token time of a calm request; where prefill has most of the engine it says little."""
+        ttft_s, completion = known(outcome.ttft_s), outcome.completion_tokens or 0
+        share = cell.samples.prefill_share(now_s)
+        if booking.moved or outcome.attempts > 1 or not (booking.stream and booking.calm) or share > CALM_SHARE:
+            return
+        if ttft_s is None or completion < MIN_DECODES or outcome.duration_s <= ttft_s:
+            return
+        step_s = (outcome.duration_s - ttft_s) / (completion - 1)
+        nominal_s = booking.decode_s / cell.rates.decode_factor
+        observed_s = step_s * (1.0 - share)
+        self._fleet.calibration.on_decode(cell.rates, cell.samples, observed_s=observed_s, predicted_s=nominal_s)
 
     def _learn_output(self, model: str, completion: int) -> None:
         old = self._outputs.get(model)
