@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench verify clean docs proto lock test-real-engine
+.PHONY: help setup demo test check bench fuzz verify clean docs proto lock test-real-engine
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F':.*?## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ check: $(READY) ## the fast part: style, types, layers, unit and property tests
 
 bench: $(READY) ## speed and memory, also to build/bench.json
 	$(BIN)/python -m benchmarks $(ARGS)
+
+fuzz: $(READY) ## the request parser under generated and, with atheris installed, guided input; ARGS=SECONDS
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 verify: $(READY) ## every promise in full, a table and build/verify.json
 	$(BIN)/python -m tradewind.lab.verify $(ARGS)

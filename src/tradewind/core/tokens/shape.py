@@ -32,7 +32,7 @@ _DIGITS = b"0123456789"
 _IS_MARK = bytes(
     ord("a") if chr(byte).isascii() and 33 <= byte < 127 and not chr(byte).isalnum() else 32 for byte in range(256)
 )
-_RULERS = (b"--", b"==", b"**", b"##", b"..")
+_RULERS = (b"--", b"==", b"**")
 _ASCII = bytes(range(128))
 # "Wide" are three-byte sequences from U+3000 on: CJK, kana, Hangul, full-width forms. What is left of the non-ASCII
 # bytes belongs to other scripts, to typographic marks and to emoji.
