@@ -5,9 +5,13 @@ from collections.abc import Iterator
 
 from tradewind.config.errors import Problem
 from tradewind.config.schema import GatewayConfig, GridConfig
+from tradewind.core.pick.cost import CostModel
+from tradewind.core.pick.policies import policy_named
+from tradewind.core.pick.settings import PickSettings
 
 _HEADER = re.compile(r"[a-z0-9!#$%&'*+.^|~-]{1,64}")  # no underscore: Envoy drops such headers
 _RULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}")  # part of a cluster's name
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 MAX_RESIDENCY_RULES = 64  # each makes a route and a cluster of every pool
 
 
@@ -27,6 +31,21 @@ def _pick(at: str, gateway: GatewayConfig) -> Iterator[Problem]:
         yield Problem(where=f"{at}.baseline", what=what, write=write)
     if gateway.pick.session_header and not _HEADER.fullmatch(gateway.pick.session_header.lower()):
         yield _no_header(f"{at}.pick.session_header", gateway.pick.session_header)
+    if gateway.pick.explain_key_env and not _VARIABLE.fullmatch(gateway.pick.explain_key_env):
+        what = "this is not the name of an environment variable"  # perhaps the key itself: it is not repeated
+        write = "the variable that holds the key, e.g. TRADEWIND_EXPLAIN_KEY"
+        yield Problem(where=f"{at}.pick.explain_key_env", what=what, write=write)
+    yield from _policy(at, gateway.pick.policy)
+
+
+def _policy(at: str, name: str) -> Iterator[Problem]:
+    settings = PickSettings()
+    try:
+        policy_named(name, settings, CostModel(settings.cost))
+    except ValueError as error:
+        what, _, known = str(error).partition("; known: ")
+        write = f"one of {known}" if known else "least_request:2, least_request:N or gorgo:.5/.1"
+        yield Problem(where=f"{at}.pick.policy", what=what, write=write)
 
 
 def _epp(at: str, gateway: GatewayConfig) -> Iterator[Problem]:

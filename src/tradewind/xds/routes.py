@@ -12,7 +12,7 @@ from google.protobuf import wrappers_pb2
 
 from tradewind.xds.cluster import duration, pack
 from tradewind.xds.encode import message_field, varint_field
-from tradewind.xds.pick import CREDENTIALS, asks_picker
+from tradewind.xds.pick import CREDENTIALS, EXPLAIN_HEADER, asks_picker
 from tradewind.xds.settings import MULTIPART_PATHS, ROUTES_NAME, ModelInfo, ResidencyRule, XdsSettings
 
 POOL_HEADER = "x-tw-pool"
@@ -90,7 +90,7 @@ def _retry_policy(settings: XdsSettings) -> route_pb2.RetryPolicy:
 
 
 def _removed_headers(settings: XdsSettings) -> list[str]:
-    internal = [POOL_HEADER, "tradewind-model"]
+    internal = [POOL_HEADER, "tradewind-model", EXPLAIN_HEADER]  # its value is a key
     return internal if settings.forward_authorization else [*internal, *CREDENTIALS]
 
 

@@ -15,6 +15,14 @@ RULE = "{name: eu-only, header: x-region, value: eu, sites: [eu]}"
     [
         ("{routing: pick, baseline: random}", "$.gateways[0].baseline: baseline 'random' turns scoring off"),
         ("{pick: {session_header: 'a b'}}", "$.gateways[0].pick.session_header: 'a b' is not a header"),
+        ("{pick: {policy: costs}}", "pick.policy: unknown pick policy 'costs'; write one of cache_aware, cost, gorgo:"),
+        ("{pick: {policy: 'cost:2'}}", "pick.policy: unknown pick policy 'cost:2'; write one of"),
+        ("{pick: {policy: 'least_request:0'}}", "not '0'; write least_request:2, least_request:N or gorgo:.5/.1"),
+        ("{pick: {policy: 'gorgo:1'}}", "e.g. gorgo:.5/.1, not '1'; write"),
+        (
+            "{pick: {explain_key_env: 'se-cret'}}",
+            "pick.explain_key_env: this is not the name of an environment variable",
+        ),
         ("{pick: {timeout_s: 0}}", "$.gateways[0].pick.timeout_s: 0 is out of range"),
         ("{epp: {listen: '127.0.0.1:9002'}}", "epp.listen: an endpoint picker has nothing to say without a picker"),
         ("{routing: pick, epp: {listen: '10.0.0.1:9002'}}", "10.0.0.1:9002 is not loopback"),
@@ -32,6 +40,12 @@ def test_wrong_sense_says_where_and_what_to_write(gateway: str, expected: str) -
     with pytest.raises(ConfigError) as caught:
         check(parse(f"{CELL}gateways: [{gateway}]"))
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("policy", ["cost", "random", "least_request", "least_request:N", "gorgo:.276/.5", "pressure"])
+def test_every_policy_that_exists_passes(policy: str) -> None:
+    section = f"{{routing: pick, pick: {{policy: '{policy}', explain_key_env: TW_KEY}}}}"
+    assert check(parse(f"{CELL}gateways: [{section}]")).gateways[0].pick.policy == policy
 
 
 def test_a_good_section_passes() -> None:
