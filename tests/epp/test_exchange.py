@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.epp.fakes import BUSY_MODEL, EMPTY_MODEL, MODEL, RoundRobin
@@ -241,6 +241,7 @@ def mutations() -> st.SearchStrategy[list[bytes]]:
     return st.lists(st.one_of(st.sampled_from(good), cut, st.binary(max_size=40)), max_size=12)
 
 
+@settings(deadline=None)
 @given(mutations(), st.booleans())
 def test_no_messages_break_it_and_each_decision_has_one_end(messages: list[bytes], late: bool) -> None:
     player = Player(Script(), max_body_bytes=20)
@@ -255,6 +256,7 @@ def test_no_messages_break_it_and_each_decision_has_one_end(messages: list[bytes
     assert player.picker.open == []
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.booleans(), st.booleans(), st.integers(0, 250))
 def test_body_messages_read_as_protobuf_reads_them(body: bytes, of_request: bool, last: bool, at_most: int) -> None:
     piece = pb.HttpBody(body=body, end_of_stream=last)
@@ -266,6 +268,7 @@ def test_body_messages_read_as_protobuf_reads_them(body: bytes, of_request: bool
     assert pb.ProcessingRequest.FromString(found.rest).metadata_context == message.metadata_context
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_body_messages_are_never_misread(message: bytes) -> None:
     found = read_body(b"\x22" + message, at_most=1_000)
@@ -274,6 +277,7 @@ def test_body_messages_are_never_misread(message: bytes) -> None:
         assert (read.body, read.end_of_stream) == (found.body, found.last)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=40_000), st.booleans(), st.booleans())
 def test_body_answers_read_as_protobuf_writes_them(body: bytes, of_request: bool, last: bool) -> None:
     answer = pb.ProcessingResponse.FromString(write_body(body, of_request=of_request, last=last))

@@ -1,7 +1,7 @@
 """HPACK against the examples of RFC 7541, and against whatever a peer may send."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tradewind.gateway.epp.hpack import _BITS, Decoder, HpackError, huffman_decode, literal
@@ -74,6 +74,7 @@ def test_a_small_block_cannot_become_a_large_list() -> None:
         decoder.decode(b"\xbe" * 1_000)
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=4))
 def test_no_block_breaks_the_decoder(blocks: list[bytes]) -> None:
     decoder = Decoder()

@@ -267,7 +267,7 @@ def frame_bytes() -> st.SearchStrategy[bytes]:
     return st.one_of(made, st.binary(max_size=30), st.just(frames.frame(1, 4, 1, headers()) + pick(1)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(frame_bytes(), max_size=20), st.booleans())
 def test_no_bytes_break_the_server_and_nothing_is_left(parts: list[bytes], greeted: bool) -> None:
     peer = Peer(greet=GREETING if greeted else b"")

@@ -256,9 +256,11 @@ class Exchange:
     # --- the response -----------------------------------------------------------------------------------------
 
     def _on_response_headers(self, headers: pb.HttpHeaders) -> list[bytes]:
-        found = next((item for item in headers.headers.headers if item.key == ":status"), None)
-        text = (found.raw_value.decode("latin-1") or found.value) if found is not None else ""
-        self._status = int(text) if text.isascii() and text.isdigit() else 0
+        for item in headers.headers.headers:
+            if item.key == ":status":  # the first one, as proxies write it
+                text = item.raw_value.decode("latin-1") or item.value
+                self._status = int(text) if text.isascii() and text.isdigit() else 0
+                break
         self._ended = headers.end_of_stream
         return [replies.go_on(Phase.RESPONSE_HEADERS)]
 
