@@ -25,7 +25,6 @@ class CostModel:
         output, extra, discount = ask.output_tokens, ask.others_weight, ask.discount
         prefill_weight, rtt_weight, queue_weight = s.prefill_weight, s.rtt_weight, s.queue_weight
         own, rest, shared = s.own_weight * output, s.others_weight, 0.5 * ask.load_output_tokens
-        running_cap, kv_start = s.max_running, s.kv_start_ratio
         unknown_rtt_s, deepest, prompt = ask.unknown_rtt_s, ask.deepest, ask.prompt_tokens
         tails, parts = ask.tails, ask.parts
         priced: list[tuple[float, PickCell]] = []
@@ -57,7 +56,7 @@ class CostModel:
                 saturated = _saturated(work.decoding + others, s.others_saturation)
                 next_s += rates.decode_factor * rates.c_s * others
             attend_s = rates.attend_s * prompt
-            growth_s = shared * work.requests * (work.more_s + attend_s)
+            growth_s = shared * (work.growth_s + work.requests * attend_s)
             rtt_s = cell.rtt_s
             cost_s = (
                 rtt_weight * (unknown_rtt_s if rtt_s is None else rtt_s)
@@ -65,7 +64,7 @@ class CostModel:
                 + stall * (queue_weight * queue_s + prefill_weight * prefill_s)
                 + factor * (own * (next_s + attend_s) + rest * (saturated * prefill_s + growth_s))
             )
-            if work.need_tokens > kv_start * cell.kv_capacity_tokens or work.requests >= running_cap:
+            if work.tight:
                 cost_s += cell.kv_penalty_s(s)
             parts[cell_id] = (queue_s, prefill_s, factor, stall, own * (next_s + attend_s), saturated, growth_s)
             priced.append((cost_s, cell))

@@ -167,7 +167,10 @@ class PickFleet:
         elif cell.rates.hardware != hardware and not cell.work.requests:
             self.calibration.remove_cell(cell_id, cell.rates)
             cell = self._cells[cell_id] = self._make(cell_id, hardware)
-        if cell.observe(view, self._address(view)):
+        stale = cell.observe(view, self._address(view))
+        cost = self._settings.cost
+        cell.work.set_room(cost.kv_start_ratio * cell.kv_capacity_tokens, cost.max_running)
+        if stale:
             self._index.forget(cell_id)
 
     def _make(self, cell_id: str, hardware: str) -> PickCell:

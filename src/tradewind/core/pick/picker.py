@@ -297,7 +297,7 @@ class Picker:
         booking.total_tokens = request.prompt_tokens + (request.max_output_tokens or 1)
         booking.blocks = request.blocks
         booking.stream, booking.moved = request.stream, False
-        booking.calm = queue_s <= prefill_s and (cell.work.need_tokens <= cost.kv_start_ratio * cell.kv_capacity_tokens)
+        booking.calm = queue_s <= prefill_s and not cell.work.tight
         return booking
 
 

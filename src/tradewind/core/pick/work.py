@@ -1,6 +1,7 @@
 """What this gateway has in flight on one cell: prefills that wait for a first token, decodes, and the KV they hold."""
 
 from enum import Enum
+from math import inf
 
 from tradewind.core.pick.rates import Rates
 from tradewind.core.pick.slowness import Slowness
@@ -76,8 +77,8 @@ class Work:
         "decoding",
         "dispatches",
         "floor_s",
+        "growth_s",
         "kv_tokens",
-        "more_s",
         "need_tokens",
         "next_s",
         "oldest",
@@ -86,10 +87,13 @@ class Work:
         "queued_s",
         "rates",
         "requests",
+        "room_requests",
+        "room_tokens",
         "saturated",
         "saturation",
         "slowness",
         "step_s",
+        "tight",
         "waiting_s",
         "waiting_tokens",
     )
@@ -111,6 +115,8 @@ class Work:
         self.waiting_s = 0.0  # their nominal prefill
         self.floor_s = 0.0
         self.oldest: Booking | None = None  # without a first token
+        self.room_tokens = inf  # KV spoken for beyond this is penalised
+        self.room_requests = inf
         self._settle(0.3)
 
     @property
@@ -124,6 +130,11 @@ class Work:
             return 0.0
         left_s = self.queued_s - (now_s - self.queued_at_s) * self.slowness.inverse
         return left_s if left_s > self.floor_s else self.floor_s
+
+    def set_room(self, tokens: float, requests: float) -> None:
+        """From where on the cell counts as tight."""
+        self.room_tokens, self.room_requests = tokens, requests
+        self.tight = self.need_tokens > tokens or self.requests >= requests
 
     def dispatch(self, booking: Booking, now_s: float, *, floor: float) -> None:
         """The request is on its way."""
@@ -190,7 +201,9 @@ class Work:
         self.oldest = next(iter(self._waiting.values()), None)
         self.floor_s = floor * self.waiting_s
         self.step_s = rates.a0_s + rates.c_s * decoding + rates.d_s * self.kv_tokens
-        here_s = rates.decode_s(self.requests, self.kv_tokens)
-        self.next_s = rates.decode_s(self.requests + 1, self.kv_tokens)
-        self.more_s = self.next_s - here_s
+        steps_s, last = rates.step_s, len(rates.step_s) - 1
+        here_s, next_s = steps_s[min(self.requests, last)], steps_s[min(self.requests + 1, last)]
+        self.next_s = rates.decode_factor * (next_s + rates.d_s * self.kv_tokens)
+        self.growth_s = self.requests * rates.decode_factor * (next_s - here_s)
+        self.tight = self.need_tokens > self.room_tokens or self.requests >= self.room_requests
         self.saturated = decoding / (1.0 + decoding / self.saturation)
