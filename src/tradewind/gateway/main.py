@@ -94,6 +94,7 @@ class Shell:
             str(pick_socket_path(config, gateway.id)),
             self._worker.on_question,
             max_body_bytes=MAX_PICK_BODY_BYTES,
+            on_unheard=self._worker.on_unheard,
         )
         self._epp = self._make_epp()
         self._describer = Describer(
@@ -117,9 +118,9 @@ class Shell:
             except OSError as error:
                 raise CannotStart(f"admin address {worker.gateway.admin}: {error.strerror or error}") from error
             restored = worker.restore()
+            await self._ads.start()  # before any pick: the outcome of each comes over the same socket
             await self._picker.start()
             await self._start_epp()
-            await self._ads.start()
             self._sync_links()
             for task in (self._save(), self._flush(), self._watch_config()):
                 self._spawn(task)

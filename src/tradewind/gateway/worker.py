@@ -170,10 +170,9 @@ class Worker:
         self.unattributed += outcome.cell_id is None
         if self.steering.scorer.observe_outcome(outcome, now_s):
             self._effects.tick_soon()
-        if self.desk is not None:
-            self.desk.on_outcome(outcome, now_s)
+        sent = self.desk.on_outcome(outcome, now_s) if self.desk is not None else None
         self.book.add(outcome, known_models=self._known, now_s=now_s)
-        self.request_log.add(line_of(outcome, at_unix_s=self._unix_clock()))
+        self.request_log.add(line_of(outcome, at_unix_s=self._unix_clock(), sent=sent))
 
     def on_probe(self, order: ProbeOrder, outcome: Outcome) -> None:
         """The answer to a synthetic request; never counted as a user's."""
@@ -184,6 +183,11 @@ class Worker:
     def on_question(self, question: Question) -> Reply:
         """Envoy asks where a request should go."""
         return LEFT_TO_SHARES if self.desk is None else self.desk.answer(question)
+
+    def on_unheard(self, reply: Reply) -> None:
+        """Envoy did not wait for this answer."""
+        if self.desk is not None:
+            self.desk.unheard(reply, self._clock())
 
     def cell_at(self, address: str) -> str | None:
         """Which cell answers at "ip:port" as this gateway reaches it."""

@@ -11,13 +11,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from tradewind.core.pick.picker import Picker
 from tradewind.core.prefix.index import PrefixIndex
 from tradewind.core.tokens.estimate import TokenEstimator
 from tradewind.core.tokens.shape import PromptShape
 from tradewind.gateway.epp.subset import holds
+from tradewind.gateway.pick.memory import MAX_ID_CHARS, Memory, Sent, sent_of
 from tradewind.gateway.pick.others import Others
 from tradewind.gateway.pick.server import LEFT_TO_SHARES, Question, Reply
 from tradewind.gateway.requests.homes import ResponseHomes
@@ -65,15 +65,12 @@ class DeskCounters:
     questions: int = 0
     left: int = 0  # to the shares
     refused: int = 0  # told to the client
+    unheard: int = 0  # decisions that came too late for Envoy
     faults: int = 0  # errors of our own: the request went by the shares
     first_tokens: int = 0
     joined: int = 0  # outcomes of decisions of this process
     foreign: int = 0  # outcomes of another process's decisions, e.g. from before a restart
-
-
-class _Open(NamedTuple):
-    model: str
-    shape: PromptShape
+    late: int = 0  # decisions that Envoy did not wait for: the request went by the shares
 
 
 class PickDesk:
@@ -94,12 +91,13 @@ class PickDesk:
         self.index = index
         self.tokens = tokens
         self.counters = DeskCounters()
+        self.memory = Memory()
         self.settings = settings
         self._parser = parser
         self._clock = clock
         self._rng = rng
         self._boot = f"{rng.getrandbits(32):08x}-"  # a decision of a process before this one must not release ours
-        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._open: OrderedDict[str, Sent] = OrderedDict()
         self._others = Others()
         self._homes = ResponseHomes()
         self._capacities: dict[str, int] = {}
@@ -115,6 +113,7 @@ class PickDesk:
             return self._answer(question)
         except Exception as error:  # noqa: BLE001 - the outermost loop of the picker: a bug must not lose requests
             self.counters.faults += 1
+            self._leave(question.headers.get("x-request-id", ""), "the picker failed")
             log_event(log, "pick.fault", level=logging.ERROR, error=repr(error)[:300])
             return LEFT_TO_SHARES
         finally:
@@ -130,11 +129,16 @@ class PickDesk:
         parsed = self.read(question.body, path=question.path, headers=headers, partial=partial)
         if isinstance(parsed, Refused) or not parsed.request.model.isprintable():
             self.counters.left += 1
+            why = parsed.message if isinstance(parsed, Refused) else "the model's name cannot be printed"
+            self._leave(headers.get("x-request-id", ""), why)
             return LEFT_TO_SHARES
         found = self.decide(parsed.request, parsed.shape, now_s, follows=parsed.previous_response_id)
         if isinstance(found, Decision):
             return self._reply(found, parsed.request.model, headers)
         return self._refusal(found)
+
+    def _leave(self, request_id: str, why: str) -> None:
+        self.memory.asked(request_id, why, self._clock())
 
     def _within(self, request: Request, headers: Mapping[str, str]) -> Request:
         """The request with the sites that a residency rule leaves it. Envoy refuses values that no rule knows."""
@@ -145,22 +149,30 @@ class PickDesk:
 
     def read(self, body: bytes, *, path: str, headers: Mapping[str, str], partial: bool) -> ParsedRequest | Refused:
         """A request as the picker sees it, within what residency leaves it."""
-        parsed = self._parser.parse(
-            body, path=path, headers=headers, partial=partial, request_id=headers.get("x-request-id", "")
-        )
+        request_id = headers.get("x-request-id", "")[:MAX_ID_CHARS]
+        parsed = self._parser.parse(body, path=path, headers=headers, partial=partial, request_id=request_id)
         if isinstance(parsed, Refused):
             return parsed
-        return parsed._replace(request=self._within(parsed.request, headers))
+        # What is only partly known must not teach: an exact shape is not learned from.
+        shape = parsed.shape._replace(exact=True) if parsed.note else parsed.shape
+        return parsed._replace(request=self._within(parsed.request, headers), shape=shape)
 
     def decide(self, request: Request, shape: PromptShape, now_s: float, *, follows: str = "") -> Decision | Refusal:
         """Pick, and remember the request until its outcome comes. `follows`: id of a response that an engine stores."""
         home = self._at_home(request, follows, now_s) if follows else None
         found = home or self.picker.pick(request, now_s=now_s, rng=self._rng)
+        name = ""
         if isinstance(found, Decision):
-            self._open[found.decision_id] = _Open(request.model, shape)
+            name = self.name_of(found.decision_id)
+            self._open[found.decision_id] = sent_of(found, request.model, shape)
             if len(self._open) > MAX_OPEN:
                 self._open.popitem(last=False)
+        self.memory.asked(request.request_id, found, now_s, name=name)
         return found
+
+    def name_of(self, decision_id: str) -> str:
+        """A decision of this process as it is logged and told."""
+        return self._boot + decision_id
 
     def _at_home(self, request: Request, response_id: str, now_s: float) -> Decision | None:
         """The cell that holds this response; None when it is unknown or not to be had: any engine will then say so."""
@@ -173,7 +185,7 @@ class PickDesk:
         return found if isinstance(found, Decision) else None
 
     def _reply(self, decision: Decision, model: str, headers: Mapping[str, str]) -> Reply:
-        name = self._boot + decision.decision_id
+        name = self.name_of(decision.decision_id)
         told = ((CELL_HEADER, decision.address), (POOL_HEADER, model), (DECISION_HEADER, name))
         if not self._may_ask(headers):
             return Reply(200, told)
@@ -209,28 +221,29 @@ class PickDesk:
 
     # --- outcomes ---------------------------------------------------------------------------------------------
 
-    def on_outcome(self, outcome: Outcome, now_s: float) -> None:
-        """The end of a request that this desk, or one before it, may have sent somewhere."""
-        name = outcome.decision_id
+    def on_outcome(self, outcome: Outcome, now_s: float) -> Sent | None:
+        """The end of a request that this desk, or one before it, may have sent somewhere; what it was sent by."""
+        story, name = self.memory.ended(outcome, now_s), outcome.decision_id
+        if not name and story is not None and story.name:
+            self._release_late(story.name.removeprefix(self._boot), now_s)
         if not name.startswith(self._boot):
             self.counters.foreign += bool(name)
-            return
+            return None
         decision_id = name.removeprefix(self._boot)
         self.counters.joined += 1
         if outcome.stored_id and outcome.cell_id:
             self._homes.remember(outcome.stored_id, outcome.cell_id, now_s)
-        asked = self._open.pop(decision_id, None)
-        if asked is not None and outcome.prompt_tokens:
-            self.tokens.observe(asked.model, asked.shape, outcome.prompt_tokens)
+        sent = self._open.pop(decision_id, None)
+        if sent is not None and outcome.prompt_tokens:
+            self.tokens.observe(sent.model, sent.shape, outcome.prompt_tokens)
         self.picker.finished(decision_id, outcome, now_s)
+        return sent
 
-    def ended(self, decision_id: str, outcome: Outcome, now_s: float) -> None:
-        """The end of a request that a foreign proxy routed by this decision."""
-        self.on_outcome(outcome._replace(decision_id=self._boot + decision_id), now_s)
-
-    def own(self, decision_id: str) -> str | None:
-        """The picker's id of a decision as it is logged; None for another process's."""
-        return decision_id.removeprefix(self._boot) if decision_id.startswith(self._boot) else None
+    def _release_late(self, decision_id: str, now_s: float) -> None:
+        """Envoy did not wait for this answer, so the work is not where it was booked; there is nothing to learn."""
+        if self._open.pop(decision_id, None) is not None:
+            self.counters.late += 1
+            self.picker.ledger.release(decision_id, now_s)
 
     # --- the grid ---------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ Envoy limits them. A connection that breaks a bound, or HTTP, is closed and coun
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import NamedTuple, cast
@@ -15,6 +16,7 @@ import httptools
 
 MAX_CONNECTIONS = 1024
 MAX_HEADERS = 256
+UNHEARD_S = 1.0  # Envoy closes a connection whose answer came too late, or whose client left; else it keeps them
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -43,14 +45,24 @@ Answer = Callable[[Question], Reply]
 class PickServer:
     """Owns the socket; `answer` decides and never raises."""
 
-    def __init__(self, path: str, answer: Answer, *, max_body_bytes: int) -> None:
+    def __init__(
+        self,
+        path: str,
+        answer: Answer,
+        *,
+        max_body_bytes: int,
+        on_unheard: Callable[[Reply], None] = lambda _reply: None,
+    ) -> None:
+        """`on_unheard` is given an answer that Envoy did not wait for: the request went another way, or its end."""
         self._path = path
         self._answer = answer
+        self._on_unheard = on_unheard
         self._max_body_bytes = max_body_bytes
         self._server: asyncio.Server | None = None
         self.connections: set[_Connection] = set()
         self.questions = 0
         self.broken = 0  # connections closed for breaking a bound or HTTP
+        self.too_late = 0  # answers that Envoy did not wait for
 
     async def start(self) -> None:
         """Listen; a socket file left by a killed process is replaced."""
@@ -71,10 +83,15 @@ class PickServer:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
 
-    def reply_to(self, question: Question) -> bytes:
-        """The bytes to send back."""
+    def reply_to(self, question: Question) -> Reply:
+        """The answer to send back."""
         self.questions += 1
-        return encode(self._answer(question))
+        return self._answer(question)
+
+    def unheard(self, reply: Reply) -> None:
+        """This answer came too late."""
+        self.too_late += 1
+        self._on_unheard(reply)
 
     @property
     def max_body_bytes(self) -> int:
@@ -89,6 +106,8 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
+        self._answered: Reply | None = None
+        self._answered_s = 0.0
         self._clear()
 
     def _clear(self) -> None:
@@ -118,6 +137,9 @@ class _Connection(asyncio.Protocol):
         """Envoy went away, perhaps in the middle of a question."""
         self._server.connections.discard(self)
         self._clear()
+        answered, self._answered = self._answered, None
+        if answered is not None and time.monotonic() - self._answered_s < UNHEARD_S:
+            self._server.unheard(answered)
 
     def close(self) -> None:
         """Close from our side."""
@@ -155,7 +177,9 @@ class _Connection(asyncio.Protocol):
         )
         self._clear()
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(self._server.reply_to(question))
+            self._answered = reply = self._server.reply_to(question)
+            self._answered_s = time.monotonic()
+            self._transport.write(encode(reply))
 
 
 class _BrokenBound(Exception):
