@@ -1,4 +1,4 @@
-"""The gateway's admin HTTP: health, readiness, metrics, status, events, outcomes; on loopback."""
+"""The gateway's admin HTTP: health, readiness, metrics, status, events, outcomes, explanations; on loopback."""
 
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from tradewind.gateway.events import MAX_EVENTS, EventRow
 from tradewind.gateway.outcomes import Summary
+from tradewind.gateway.pick.explain import Explanation
 from tradewind.gateway.status import GatewayStatus, Row
 
 
@@ -38,6 +39,8 @@ class Answers(Protocol):
     def events_after(self, sequence: int, *, limit: int) -> list[EventRow]: ...
 
     def summary(self) -> Summary: ...
+
+    def explain(self, request_id: str) -> Explanation: ...
 
     def reload(self) -> Reloaded: ...
 
@@ -71,6 +74,9 @@ def admin_app(answers: Answers) -> Starlette:
     async def outcomes(_request: Request) -> Response:
         return _json(answers.summary())
 
+    async def explain(request: Request) -> Response:
+        return _explained(answers, request.query_params.get("id", ""))
+
     async def reload(_request: Request) -> Response:
         result = answers.reload()
         return _json(result, status=400 if result.error else 200)
@@ -83,9 +89,16 @@ def admin_app(answers: Answers) -> Starlette:
             Route("/v1/status", status),
             Route("/v1/events", events),
             Route("/v1/outcomes", outcomes),
+            Route("/v1/explain", explain),
             Route("/v1/reload", reload, methods=["POST"]),
         ]
     )
+
+
+def _explained(answers: Answers, request_id: str) -> Response:
+    if not request_id:
+        return _json({"error": "which request? its x-request-id, /v1/explain?id=..."}, status=400)
+    return _json(answers.explain(request_id))
 
 
 def _number(text: str | None, *, default: int) -> int | None:

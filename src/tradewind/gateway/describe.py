@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from tradewind.gateway.ads import AdsState
 from tradewind.gateway.link import ControlLink
 from tradewind.gateway.merge import ControlStatus
+from tradewind.gateway.pick.describe import pick_status
+from tradewind.gateway.pick.server import PickServer
 from tradewind.gateway.reload import ConfigWatch
 from tradewind.gateway.shapeprobe import ShapeProber
 from tradewind.gateway.status import (
@@ -33,6 +35,7 @@ class Describer:
         links: Mapping[str, ControlLink],
         watch: ConfigWatch,
         prober: ShapeProber,
+        picker: PickServer,
         lag: LoopLag,
         clock: Callable[[], float],
     ) -> None:
@@ -41,6 +44,7 @@ class Describer:
         self._links = links
         self._watch = watch
         self._prober = prober
+        self._picker = picker
         self._lag = lag
         self._clock = clock
         self._started_s = clock()
@@ -66,6 +70,7 @@ class Describer:
             controls=self._controls(),
             envoy=envoy,
             push=self._push(),
+            pick=None if worker.desk is None else pick_status(worker.desk, self._picker, now_s=self._clock()),
             process=self._process(),
         )
 

@@ -26,6 +26,7 @@ from tradewind.gateway.metrics import StateCollector
 from tradewind.gateway.outcomes import Summary
 from tradewind.gateway.paths import PathKeeper, Spawn
 from tradewind.gateway.pick.epp import DeskPickService
+from tradewind.gateway.pick.explain import Explanation, explain
 from tradewind.gateway.pick.server import PickServer
 from tradewind.gateway.reload import ConfigWatch
 from tradewind.gateway.shapeprobe import ShapeProber
@@ -103,6 +104,7 @@ class Shell:
             links=self._links,
             watch=self._watch,
             prober=self._prober,
+            picker=self._picker,
             lag=lag,
             clock=clock,
         )
@@ -214,6 +216,11 @@ class Shell:
     def summary(self) -> Summary:
         """Outcomes of the last minute."""
         return self._worker.book.summary(now_s=time.monotonic())
+
+    def explain(self, request_id: str) -> Explanation:
+        """Why a request went where it went."""
+        worker = self._worker
+        return explain(worker.desk, request_id, gateway_id=worker.gateway.id, now_s=time.monotonic())
 
     def reload(self) -> Reloaded:
         """Read the grid file now."""

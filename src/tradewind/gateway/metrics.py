@@ -1,18 +1,15 @@
 """The gateway's state as Prometheus series, made at scrape time: series of cells that left disappear by themselves."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from tradewind.gateway.families import MAX_CELLS, PREFIX, Family, counter, counters, gauge, gauges
 from tradewind.gateway.outcomes import STATUS_CLASSES, OutcomeBook, Series, Spread
+from tradewind.gateway.pick.metrics import pick_families
 from tradewind.gateway.status import CellStatus, GatewayStatus, HealthRow
-
-MAX_CELLS = 256  # cells with series of their own; the rest is counted only
-PREFIX = "tradewind_gateway_"
-
-Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 
 
 class StateCollector(Collector):
@@ -36,89 +33,79 @@ class StateCollector(Collector):
         yield from _controls(status)
         yield from _envoy(status)
         yield from _process(status.process)
+        if status.pick is not None:
+            yield from pick_families(status.pick)
         yield from outcome_families(self._book)
-        events = CounterMetricFamily(f"{PREFIX}events", "Decisions and findings by name", labels=["name"])
-        for name, count in sorted(self._event_counts().items()):
-            events.add_metric([name], count)
-        yield events
+        yield counters("events", "Decisions and findings by name", "name", sorted(self._event_counts().items()))
 
 
 def _cells(cells: list[CellStatus]) -> Iterator[Family]:
     terms = [(cell.cell_id, cell.terms) for cell in cells if cell.terms is not None]
-    yield _labelled("cell_weight", "Weight in force (1..134)", "cell", ((c.cell_id, c.weight) for c in cells))
-    yield _labelled(
+    yield gauges("cell_weight", "Weight in force (1..134)", "cell", ((c.cell_id, c.weight) for c in cells))
+    yield gauges(
         "cell_rtt_seconds",
         "Round trip from this gateway on a warm connection",
         "cell",
         ((c.cell_id, c.rtt_s) for c in cells),
     )
-    yield _labelled(
-        "cell_jitter_seconds", "Smoothed change of the RTT", "cell", ((c.cell_id, c.jitter_s) for c in cells)
-    )
-    yield _labelled(
+    yield gauges("cell_jitter_seconds", "Smoothed change of the RTT", "cell", ((c.cell_id, c.jitter_s) for c in cells))
+    yield gauges(
         "cell_reachable", "1 if this gateway's probe gets through", "cell", ((c.cell_id, c.reachable) for c in cells)
     )
-    yield _labelled("cell_silent", "1 if control hears no heartbeat", "cell", ((c.cell_id, c.silent) for c in cells))
-    yield _labelled(
+    yield gauges("cell_silent", "1 if control hears no heartbeat", "cell", ((c.cell_id, c.silent) for c in cells))
+    yield gauges(
         "cell_ready", "1 if the life cycle says READY", "cell", ((c.cell_id, c.state == "ready") for c in cells)
     )
-    yield _labelled(
-        "cell_pressure_ratio", "Load pressure, 0 idle", "cell", ((name, row.pressure) for name, row in terms)
-    )
-    yield _labelled("cell_speed_ratio", "Speed against the class", "cell", ((name, row.speed) for name, row in terms))
-    yield _labelled("cell_blind", "1 if telemetry is unknown", "cell", ((name, row.blind) for name, row in terms))
-    yield _labelled(
-        "cell_drained", "1 if scored out of its pools", "cell", ((name, row.drained) for name, row in terms)
-    )
+    yield gauges("cell_pressure_ratio", "Load pressure, 0 idle", "cell", ((name, row.pressure) for name, row in terms))
+    yield gauges("cell_speed_ratio", "Speed against the class", "cell", ((name, row.speed) for name, row in terms))
+    yield gauges("cell_blind", "1 if telemetry is unknown", "cell", ((name, row.blind) for name, row in terms))
+    yield gauges("cell_drained", "1 if scored out of its pools", "cell", ((name, row.drained) for name, row in terms))
 
 
 def _controls(status: GatewayStatus) -> Iterator[Family]:
     rows = status.controls
-    yield _labelled(
+    yield gauges(
         "view_age_seconds", "Time since the last view message", "control", ((row.control_id, row.age_s) for row in rows)
     )
-    yield _labelled(
+    yield gauges(
         "control_connected",
         "1 while the view stream is up",
         "control",
         ((row.control_id, row.connected) for row in rows),
     )
-    yield _gauge("cells", "Cells in the merged view", len(status.cells))
-    yield _gauge(
+    yield gauge("cells", "Cells in the merged view", len(status.cells))
+    yield gauge(
         "pools_held", "Pools that keep their last endpoints for want of better", sum(p.held for p in status.pools)
     )
-    yield _gauge("ready", "1 once Envoy has taken a snapshot", status.ready)
-    yield _gauge("view_from_disk", "1 until a control has sent a full view", status.from_disk)
+    yield gauge("ready", "1 once Envoy has taken a snapshot", status.ready)
+    yield gauge("view_from_disk", "1 until a control has sent a full view", status.from_disk)
 
 
 def _envoy(status: GatewayStatus) -> Iterator[Family]:
-    yield _gauge("envoy_connected", "1 while Envoy's stream is up", status.envoy.connected)
-    yield _gauge("envoy_settled", "1 while Envoy holds the newest snapshot", status.envoy.settled)
+    yield gauge("envoy_connected", "1 while Envoy's stream is up", status.envoy.connected)
+    yield gauge("envoy_settled", "1 while Envoy holds the newest snapshot", status.envoy.settled)
     nacks: dict[str, int] = {}
     for row in status.envoy.types:
         nacks[row.type] = nacks.get(row.type, 0) + row.nacks
-    refusals = CounterMetricFamily(f"{PREFIX}xds_nacks", "Updates that Envoy refused", labels=["type"])
-    for kind, count in sorted(nacks.items()):
-        refusals.add_metric([kind], count)
-    yield refusals
-    yield _counter("snapshots", "Snapshots handed to Envoy", status.push.snapshots)
-    yield _gauge("held_back", "Ticks since the last push inside the dead band", status.push.held_back)
-    yield _gauge("refused_endpoints", "Entries left out of the newest snapshot", len(status.push.refused))
+    yield counters("xds_nacks", "Updates that Envoy refused", "type", sorted(nacks.items()))
+    yield counter("snapshots", "Snapshots handed to Envoy", status.push.snapshots)
+    yield gauge("held_back", "Ticks since the last push inside the dead band", status.push.held_back)
+    yield gauge("refused_endpoints", "Entries left out of the newest snapshot", len(status.push.refused))
     if status.push.update_us is not None:
-        yield _gauge("update_microseconds", "Decision to built snapshot, newest", status.push.update_us)
+        yield gauge("update_microseconds", "Decision to built snapshot, newest", status.push.update_us)
 
 
 def _process(row: HealthRow) -> Iterator[Family]:
-    yield _gauge("loop_lag_seconds", "How late timers run, newest", row.loop_lag_s)
-    yield _gauge("loop_lag_worst_seconds", "How late timers ran, worst of the last minute", row.loop_lag_worst_s)
-    yield _gauge("tasks", "Tasks in the event loop", row.tasks)
-    yield _gauge("config_valid", "1 while the newest grid file is valid", not row.config_error)
-    yield _counter("config_failures", "Grid files refused at reload", row.config_failures)
-    yield _counter("saved_view_failures", "Times the saved view could not be read or written", row.saved_view_failures)
-    yield _counter("log_lines_dropped", "Request log lines lost", row.log_lines_dropped)
-    yield _counter("probes_sent", "Synthetic requests of a refused shape", row.probes_sent)
-    yield _counter("outcomes", "Access log entries", row.outcomes)
-    yield _counter(
+    yield gauge("loop_lag_seconds", "How late timers run, newest", row.loop_lag_s)
+    yield gauge("loop_lag_worst_seconds", "How late timers ran, worst of the last minute", row.loop_lag_worst_s)
+    yield gauge("tasks", "Tasks in the event loop", row.tasks)
+    yield gauge("config_valid", "1 while the newest grid file is valid", not row.config_error)
+    yield counter("config_failures", "Grid files refused at reload", row.config_failures)
+    yield counter("saved_view_failures", "Times the saved view could not be read or written", row.saved_view_failures)
+    yield counter("log_lines_dropped", "Request log lines lost", row.log_lines_dropped)
+    yield counter("probes_sent", "Synthetic requests of a refused shape", row.probes_sent)
+    yield counter("outcomes", "Access log entries", row.outcomes)
+    yield counter(
         "outcomes_unattributed", "Access log entries whose endpoint is no known cell", row.outcomes_unattributed
     )
 
@@ -154,20 +141,3 @@ def _spreads(label: str, held: list[tuple[str, Series]]) -> Iterator[Family]:
 def _buckets(spread: Spread) -> list[tuple[str, float]]:
     bounds = [*(str(bound) for bound in spread.bounds), "+Inf"]
     return [(bound, float(count)) for bound, count in zip(bounds, accumulate(spread.counts), strict=True)]
-
-
-def _gauge(name: str, text: str, value: float) -> Family:
-    return GaugeMetricFamily(PREFIX + name, text, value=float(value))
-
-
-def _counter(name: str, text: str, value: float) -> Family:
-    return CounterMetricFamily(PREFIX + name, text, value=float(value))
-
-
-def _labelled(name: str, text: str, label: str, values: Iterable[tuple[str, float | None]]) -> Family:
-    """One gauge per label value; unknown values have no series."""
-    family = GaugeMetricFamily(PREFIX + name, text, labels=[label])
-    for item, value in values:
-        if value is not None:
-            family.add_metric([item], float(value))
-    return family

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from tradewind.gateway.pick.memory import Sent
 from tradewind.model.outcome import Outcome
 from tradewind.runtime.log import log_event
 
@@ -14,6 +15,19 @@ log = logging.getLogger(__name__)
 MAX_FILE_BYTES = 16 * 2**20
 MAX_WAITING_LINES = 20_000  # between two flushes; beyond it the oldest are dropped and counted
 MAX_TEXT = 200  # characters of any string that a client or an engine chose
+
+
+class PickLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What the picker had decided for a request; a decision of an earlier process is known by its name alone."""
+
+    decision: str
+    policy: str = ""
+    cell: str | None = None  # where it differs from the one that answered
+    cost_s: float | None = None  # of the cell that was picked; not seconds where the policy has a measure of its own
+    probability: float = 1.0  # of this choice
+    expected_ttft_s: float | None = None
+    prompt_tokens: int | None = None  # as estimated
+    cached_tokens: int | None = None  # as predicted
 
 
 class RequestLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -38,10 +52,11 @@ class RequestLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     client_cancelled: bool = False
     request_bytes: int = 0
     response_bytes: int = 0
+    pick: PickLine | None = None  # None: it went by the weights
 
 
-def line_of(outcome: Outcome, *, at_unix_s: float) -> RequestLine:
-    """The line of one outcome, with every foreign string cut."""
+def line_of(outcome: Outcome, *, at_unix_s: float, sent: Sent | None = None) -> RequestLine:
+    """The line of one outcome and of the decision that it followed, with every foreign string cut."""
     request_id, model, flags = outcome.request_id, outcome.model, outcome.flags
     return RequestLine(  # by position: naming so many arguments costs as much as all the rest
         int(at_unix_s * 1e3 + 0.5) / 1e3,
@@ -63,6 +78,23 @@ def line_of(outcome: Outcome, *, at_unix_s: float) -> RequestLine:
         outcome.client_cancelled,
         outcome.request_bytes,
         outcome.response_bytes,
+        _pick_of(outcome, sent) if outcome.decision_id else None,
+    )
+
+
+def _pick_of(outcome: Outcome, sent: Sent | None) -> PickLine:
+    if sent is None:
+        return PickLine(outcome.decision_id[:MAX_TEXT])
+    expected_s = sent.expected_ttft_s
+    return PickLine(
+        outcome.decision_id,
+        sent.policy,
+        sent.cell_id if sent.cell_id != outcome.cell_id else None,
+        round(sent.cost_s, 6),
+        round(sent.probability, 4),
+        None if expected_s is None else round(expected_s, 6),
+        sent.prompt_tokens,
+        sent.matched_tokens,
     )
 
 

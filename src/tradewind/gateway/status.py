@@ -75,6 +75,63 @@ class PushRow(Row, frozen=True, kw_only=True):
     version: str
 
 
+class PickCellRow(Row, frozen=True, kw_only=True):
+    """One cell in the picker's books; what is in flight is this gateway's own."""
+
+    cell_id: str
+    in_flight: int
+    decoding: int  # of them with a first token
+    waiting_tokens: int  # of prompts that wait for a first token, without what is cached
+    slowness_ratio: float  # learned; 1 = as its hardware class
+    cooling_s: float | None  # until it is asked again, after it asked for less
+    learned_limit_tokens: int | None  # requests so long are not sent, learned from refusals
+    predicted_hit_tokens: int  # of requests whose engine told what was cached
+    served_hit_tokens: int
+    index_blocks: int
+
+
+class PickClassRow(Row, frozen=True, kw_only=True):
+    """How far the table of hardware classes is from this fleet; 1 = it is right."""
+
+    hardware: str
+    prefill_ratio: float
+    decode_ratio: float
+    samples: int
+    alert: bool
+
+
+class PickStatus(Row, frozen=True, kw_only=True):
+    """The picker since it started; counts only grow."""
+
+    policy: str
+    questions: int
+    picks: int
+    ties: int  # picks that were drawn among several
+    moved: int  # requests that another cell served than was picked
+    refused: int  # told to the client
+    left: int  # to the weights, since nothing was certain
+    late: int  # picks that Envoy did not wait for
+    faults: int
+    refusals: dict[str, int]  # by kind: why no cell was chosen
+    first_tokens: int  # told while the request ran
+    outcomes: int  # joined with a decision
+    foreign: int  # outcomes of decisions of an earlier process
+    in_flight: int
+    released: int
+    expired: int  # released since no outcome came
+    unknown: int  # first tokens and outcomes of decisions that were released before
+    seconds: float  # spent deciding
+    decision_us: float | None  # mean of all
+    connections: int  # of Envoy
+    broken_connections: int
+    index_blocks: int
+    evicted_blocks: int
+    remembered: int  # requests that can be explained
+    reach_s: float | None  # how long ago the oldest of them began
+    cells: list[PickCellRow]
+    classes: list[PickClassRow]
+
+
 class HealthRow(Row, frozen=True, kw_only=True):
     """The process itself."""
 
@@ -113,4 +170,5 @@ class GatewayStatus(Row, frozen=True, kw_only=True):
     controls: list[ControlRow]
     envoy: EnvoyRow
     push: PushRow
+    pick: PickStatus | None  # None unless this gateway picks
     process: HealthRow

@@ -103,6 +103,7 @@ class Worker:
             models=frozenset(config.models),
         )
         self.desk: PickDesk | None = make_desk(config, gateway, clock=clock, rng=rng)
+        self.steering.picks = self.desk is not None
         self._rng = rng
         self._effects = effects
         self._clock = clock
@@ -243,6 +244,7 @@ class Worker:
         old, new = self.gateway, gateway
         if (old.routing, old.pick.policy, old.site) != (new.routing, new.pick.policy, new.site) or self.desk is None:
             self.desk = make_desk(config, gateway, clock=self._clock, rng=self._rng)
+            self.steering.picks = self.desk is not None
             return
         self.desk.settings = desk_settings(config, gateway)
         self.desk.picker.set_reach(gateway.reach)

@@ -65,12 +65,11 @@ class DeskCounters:
     questions: int = 0
     left: int = 0  # to the shares
     refused: int = 0  # told to the client
-    unheard: int = 0  # decisions that came too late for Envoy
     faults: int = 0  # errors of our own: the request went by the shares
     first_tokens: int = 0
     joined: int = 0  # outcomes of decisions of this process
     foreign: int = 0  # outcomes of another process's decisions, e.g. from before a restart
-    late: int = 0  # decisions that Envoy did not wait for: the request went by the shares
+    late: int = 0  # decisions that Envoy did not wait for: the request went by the shares, or its client left
 
 
 class PickDesk:
@@ -238,6 +237,12 @@ class PickDesk:
             self.tokens.observe(sent.model, sent.shape, outcome.prompt_tokens)
         self.picker.finished(decision_id, outcome, now_s)
         return sent
+
+    def unheard(self, reply: Reply, now_s: float) -> None:
+        """Envoy closed the connection on this answer."""
+        name = next((value for header, value in reply.headers if header == DECISION_HEADER), "")
+        if name.startswith(self._boot):
+            self._release_late(name.removeprefix(self._boot), now_s)
 
     def _release_late(self, decision_id: str, now_s: float) -> None:
         """Envoy did not wait for this answer, so the work is not where it was booked; there is nothing to learn."""

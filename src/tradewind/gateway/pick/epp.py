@@ -104,9 +104,8 @@ class DeskPickService:
             cached_tokens=ending.cached_tokens,
             completion_tokens=ending.completion_tokens,
             client_cancelled=ending.kind in _ABORTED,
+            decision_id=desk.name_of(decision_id) if desk is not None else "",
         )
-        if desk is not None:
-            desk.ended(decision_id, outcome, now_s)
         self._on_outcome(outcome)
 
     def addresses(self, cell_ids: tuple[str, ...]) -> tuple[str, ...]:

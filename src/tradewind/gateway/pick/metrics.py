@@ -1,0 +1,92 @@
+"""The picker's state as Prometheus series; labels are cells, kinds of refusal and hardware classes, all bounded."""
+
+from collections.abc import Iterator
+
+from tradewind.gateway.families import MAX_CELLS, Family, counter, counters, gauge, gauges
+from tradewind.gateway.status import PickStatus
+
+MAX_CLASSES = 64
+
+
+def pick_families(pick: PickStatus) -> Iterator[Family]:
+    """All families of a gateway that picks."""
+    yield from _decisions(pick)
+    yield from _bookkeeping(pick)
+    yield from _cells(pick)
+    classes = pick.classes[:MAX_CLASSES]
+    name, what = "pick_class", "found over the table of hardware classes, from calm requests"
+    yield gauges(
+        f"{name}_prefill_ratio", f"Prefill time {what}", "hardware", ((c.hardware, c.prefill_ratio) for c in classes)
+    )
+    yield gauges(
+        f"{name}_decode_ratio", f"Decode time {what}", "hardware", ((c.hardware, c.decode_ratio) for c in classes)
+    )
+
+
+def _decisions(pick: PickStatus) -> Iterator[Family]:
+    yield counter("pick_questions", "Requests that Envoy showed to the picker", pick.questions)
+    yield counter("pick_decision_seconds", "Time spent on them", pick.seconds)
+    yield counter("picks", "Requests for which a cell was picked", pick.picks)
+    yield counter("pick_ties", "Picks drawn among cells of nearly the same cost", pick.ties)
+    yield counter("pick_moved", "Requests served by another cell than was picked", pick.moved)
+    yield counter("pick_late", "Picks that Envoy did not wait for", pick.late)
+    yield counter("pick_left", "Requests that the picker left to the weights", pick.left)
+    yield counter("pick_refused", "Requests that the picker refused with 400 or 429", pick.refused)
+    yield counter("pick_faults", "Faults of the picker; the request went by the weights", pick.faults)
+    yield counters("pick_refusals", "Why no cell was picked, by kind", "kind", sorted(pick.refusals.items()))
+
+
+def _bookkeeping(pick: PickStatus) -> Iterator[Family]:
+    yield gauge("pick_in_flight_requests", "Requests booked and not over", pick.in_flight)
+    yield counter("pick_first_tokens", "First tokens told while the request ran", pick.first_tokens)
+    yield counter("pick_outcomes", "Outcomes joined with their decision", pick.outcomes)
+    yield counter("pick_foreign_outcomes", "Outcomes of decisions of an earlier process", pick.foreign)
+    yield counter("pick_released", "Bookings released by their outcome", pick.released)
+    yield counter("pick_expired", "Bookings released since no outcome came", pick.expired)
+    yield counter("pick_unknown", "First tokens and outcomes without a booking", pick.unknown)
+    yield gauge("pick_connections", "Connections of Envoy to the picker", pick.connections)
+    yield counter("pick_broken_connections", "Connections closed for breaking a bound", pick.broken_connections)
+    yield gauge("pick_index_blocks", "Blocks in the prefix index", pick.index_blocks)
+    yield counter("pick_evicted_blocks", "Blocks that gave way to newer ones", pick.evicted_blocks)
+
+
+def _cells(pick: PickStatus) -> Iterator[Family]:
+    cells = pick.cells[:MAX_CELLS]
+    name = "pick_cell"
+    yield gauges(f"{name}_in_flight_requests", "In flight from here", "cell", ((c.cell_id, c.in_flight) for c in cells))
+    yield gauges(
+        f"{name}_waiting_tokens",
+        "Prompt tokens sent from here that wait for a first token, without what is cached",
+        "cell",
+        ((c.cell_id, c.waiting_tokens) for c in cells),
+    )
+    yield gauges(
+        f"{name}_slowness_ratio",
+        "Time to first token over what its hardware class should take, learned",
+        "cell",
+        ((c.cell_id, c.slowness_ratio) for c in cells),
+    )
+    yield gauges(
+        f"{name}_cooling_seconds",
+        "Until a cell that asked for less is asked again",
+        "cell",
+        ((c.cell_id, c.cooling_s or 0.0) for c in cells),
+    )
+    yield gauges(
+        f"{name}_learned_limit_tokens",
+        "Requests so long are not sent, learned from refusals",
+        "cell",
+        ((c.cell_id, c.learned_limit_tokens) for c in cells),
+    )
+    yield counters(
+        f"{name}_predicted_hit_tokens",
+        "Prompt tokens expected in the prefix cache, of requests whose engine told",
+        "cell",
+        ((c.cell_id, c.predicted_hit_tokens) for c in cells),
+    )
+    yield counters(
+        f"{name}_served_hit_tokens",
+        "Prompt tokens that the engine found in its prefix cache",
+        "cell",
+        ((c.cell_id, c.served_hit_tokens) for c in cells),
+    )
