@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
+from tradewind.core.capability import SHORT
 from tradewind.model.cell import Cell, CellState
 from tradewind.model.routing import Endpoint, PoolRouting, Routing, WeightDecision
 from tradewind.model.view import CellView, GridView
@@ -31,7 +32,12 @@ def pool_keys(model_sets: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], st
 class Router:
     """Builds the pools of one gateway; keeps endpoints that have not changed, so that repeating is cheap."""
 
-    def __init__(self, reach: Mapping[str, str], known_models: Iterable[str] = ()) -> None:
+    def __init__(self, reach: Mapping[str, str], known_models: Iterable[str] = (), *, picks: bool = False) -> None:
+        """`picks`: each prompt's length is looked at, so a cell that is out for short prompts alone stays.
+
+        It stays with the lowest weight: what is sent by weights is then refused there as rarely as a verdict allows.
+        """
+        self._picks = picks
         self._reach = reach  # cell id -> address by which this gateway reaches it, where it differs from the agent's
         self._known_models = tuple(known_models)  # exist as pools even while nobody serves them
         self._endpoints: dict[str, Endpoint] = {}
@@ -54,9 +60,11 @@ class Router:
                     kept[model] = []
             if cell_view.state is CellState.READY:
                 row = rows.get(cell.cell_id)
+                out = row is not None and row.drained
+                if row is not None and out and self._picks and row.reason.startswith(SHORT):
+                    row, out = None, False
                 endpoint = self._endpoint(cell, 1 if row is None else row.weight)
                 endpoints[cell.cell_id] = endpoint
-                out = row is not None and row.drained
                 for model in models:
                     (drained.setdefault(model, []) if out else kept[model]).append(endpoint)
         self._endpoints = endpoints

@@ -47,11 +47,12 @@ class Steering:
         self.merger = merger
         self.scorer = scorer
         self.reach = reach
+        self.picks = False  # a picker looks at each request
         self.models = models  # from the grid file: pools that exist even while nobody serves them
         self.in_force: Routing | None = None
         self._rng = rng
         self._router = Router(reach, models)
-        self._router_key = (reach, models)
+        self._router_key: object = None
         self._models_of: dict[str, tuple[str, ...]] = {}  # as last listed while READY
         self._saved_weights: dict[str, int] = {}  # of cells whose telemetry this process has not seen yet
         self.held: frozenset[str] = frozenset()  # models whose pool keeps its last endpoints for want of better
@@ -113,9 +114,10 @@ class Steering:
         )
 
     def _routes(self, known: frozenset[str]) -> Router:
-        if self._router_key != (self.reach, known):
-            self._router_key = (self.reach, known)
-            self._router = Router(self.reach, sorted(known))
+        key = (self.reach, known, self.picks)
+        if self._router_key != key:
+            self._router_key = key
+            self._router = Router(self.reach, sorted(known), picks=self.picks)
         return self._router
 
     def _as_before(self, decision: WeightDecision) -> WeightDecision:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Protocol
 
+from tradewind.core.capability import SHORT
 from tradewind.core.numbers import known, median
 from tradewind.core.pick.calibration import Calibration
 from tradewind.core.pick.cell import OthersLoad, PickCell
@@ -14,8 +15,6 @@ from tradewind.core.pick.slowness import Slowness
 from tradewind.core.pick.work import Work
 from tradewind.model.routing import WeightRow
 from tradewind.model.view import CellView, GridView, PathReading
-
-CAPABILITY = "serves "  # how the reason of a drain begins that is about prompt lengths alone
 
 
 class Forgets(Protocol):
@@ -104,7 +103,7 @@ class PickFleet:
         by_id = {row.cell_id: row for row in rows}
         for cell in self._cells.values():
             row = by_id.get(cell.cell_id)
-            drained = row is not None and row.drained and not row.reason.startswith(CAPABILITY)
+            drained = row is not None and row.drained and not row.reason.startswith(SHORT)
             cell.weight = row.weight if row is not None else 1
             if drained != cell.drained:
                 cell.drained = drained
