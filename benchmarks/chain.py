@@ -10,8 +10,9 @@ import tempfile
 import urllib.request
 from pathlib import Path
 
+from benchmarks.engines import engines
 from benchmarks.epp import RATES, Latency, open_loop
-from benchmarks.router import ENGINES, MODEL, Turn, engines_config, envoy, plain_config, turn
+from benchmarks.router import ENGINES, MODEL, Turn, envoy, plain_config, turn
 from benchmarks.usage import p50, pin
 from tests.fakes.views import ViewControl, ready_cell
 from tests.support.envoy import free_port
@@ -23,12 +24,12 @@ def bench(quick: bool) -> list[Check]:
     rounds, seconds = (2, 3.0) if quick else (5, 5.0)
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         directory = Path(name)
-        engines = [free_port() for _ in range(ENGINES)]
-        pin(stack.enter_context(envoy(engines_config(engines), directory / "engines.json")).pid, 1)
+        ports_of_engines = [free_port() for _ in range(ENGINES)]
+        pin(stack.enter_context(engines(ports_of_engines)), 1)
         front = free_port()
-        plain = stack.enter_context(envoy(plain_config(front, engines), directory / "plain.json"))
+        plain = stack.enter_context(envoy(plain_config(front, ports_of_engines), directory / "plain.json"))
         control = stack.enter_context(ViewControl())
-        for number, port in enumerate(engines):
+        for number, port in enumerate(ports_of_engines):
             control.show(ready_cell(f"east-{number}", f"127.0.0.1:{port}", models=(MODEL,)))
         rig = stack.enter_context(gateway_rig(directory, [control.address], routing="pick"))
         rig.serving(*(f"east-{number}" for number in range(ENGINES)), model=MODEL)

