@@ -180,7 +180,10 @@ def test_a_whole_response_tells_its_tokens() -> None:
     player = Player(Script(chunks=(chat(MODEL),), answer=answer, answer_mode=DUPLEX))
     player.request()
     player.answer()
-    assert player.end() == Ending(kind=EndKind.COMPLETE, prompt_tokens=9, cached_tokens=8, completion_tokens=4)
+    size = sum(map(len, answer.chunks))
+    assert player.end() == Ending(
+        kind=EndKind.COMPLETE, body_bytes=size, prompt_tokens=9, cached_tokens=8, completion_tokens=4
+    )
     assert player.picker.told["0"].firsts == 1
     assert player.picker.told["0"].ends[0][:2] == (ENDPOINTS[0], 200)
 
@@ -190,20 +193,24 @@ def test_an_error_has_no_first_token() -> None:
     player = Player(Script(chunks=(chat(MODEL),), answer=answer, answer_mode=DUPLEX))
     player.request()
     player.answer()
-    assert player.end() == Ending(kind=EndKind.COMPLETE)
+    assert player.end() == Ending(kind=EndKind.COMPLETE, body_bytes=2)
     assert player.picker.told["0"].firsts == 0
 
 
 @pytest.mark.parametrize(
-    ("answer_mode", "chunks", "kind"),
-    [(DUPLEX, 1, EndKind.ABORTED), (DUPLEX, 0, EndKind.ABORTED), (NONE, 0, EndKind.HEADERS_ONLY)],
+    ("answer_mode", "chunks", "end"),
+    [
+        (DUPLEX, 1, Ending(kind=EndKind.ABORTED, body_bytes=9)),
+        (DUPLEX, 0, Ending(kind=EndKind.ABORTED, body_bytes=0)),
+        (NONE, 0, Ending(kind=EndKind.HEADERS_ONLY)),
+    ],
 )
-def test_a_response_that_is_not_seen_whole(answer_mode: int, chunks: int, kind: EndKind) -> None:
+def test_a_response_that_is_not_seen_whole(answer_mode: int, chunks: int, end: Ending) -> None:
     answer = Answer(chunks=(b"data: 1\n\n", b"data: 2\n\n"))
     player = Player(Script(chunks=(chat(MODEL),), answer=answer, answer_mode=answer_mode))
     player.request()
     player.answer(chunks=chunks)
-    assert player.end() == Ending(kind=kind)
+    assert player.end() == end
 
 
 def test_a_decision_without_a_response_is_unseen() -> None:

@@ -90,13 +90,11 @@ def test_a_large_body_reaches_the_engine_and_no_picker_keeps_it(size: int, tmp_p
 
     async def run(child: subprocess.Popen[bytes]) -> None:
         async with rig(Target(address=f"127.0.0.1:{port}"), pool, tmp_path, tapped=False) as made:
-            before, peaks = memory_bytes(child.pid, "VmRSS"), []
-            for _ in range(2):
+            before = memory_bytes(child.pid, "VmRSS")
+            for _ in range(2):  # eight bodies in all: one that is kept each time would not fit the bound
                 for listener in (made.ports.buffered, made.ports.duplex):
                     await sent_whole(made, listener, body)
-                peaks.append(memory_bytes(child.pid, "VmHWM") - before)
-            assert peaks[0] < 3 * size + 8 * MB
-            assert peaks[1] < peaks[0] + size // 2 + 4 * MB
+            assert memory_bytes(child.pid, "VmHWM") - before < 3 * size + 8 * MB
 
     with process(port, pool) as child:
         asyncio.run(run(child))

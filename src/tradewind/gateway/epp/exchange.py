@@ -44,6 +44,7 @@ class Exchange:
 
     __slots__ = (
         "_allowed",
+        "_body_bytes",
         "_counters",
         "_decision",
         "_ended",
@@ -76,6 +77,7 @@ class Exchange:
         self._status = 0
         self._first_seen = False
         self._ended = False  # the response was seen whole
+        self._body_bytes = 0  # of the response, shown
         self._usage = UsageReader()
         self._reported = False
         self.finished = False  # nothing more will be answered: the stream can be ended
@@ -152,7 +154,13 @@ class Exchange:
         kind = self._end_kind()
         self._counters.aborted += kind is EndKind.ABORTED
         prompt, cached, completion = self._usage.tokens()
-        ending = Ending(kind=kind, prompt_tokens=prompt, cached_tokens=cached, completion_tokens=completion)
+        ending = Ending(
+            kind=kind,
+            body_bytes=None if self._shows_bodies == _MODE.NONE and kind is not EndKind.COMPLETE else self._body_bytes,
+            prompt_tokens=prompt,
+            cached_tokens=cached,
+            completion_tokens=completion,
+        )
         self._service.served(self._decision.decision_id, self._served, self._status, ending)
 
     # --- the request ------------------------------------------------------------------------------------------
@@ -269,6 +277,7 @@ class Exchange:
             if not self._first_seen and 200 <= self._status < 300:
                 self._first_seen = True
                 self._service.first_token(self._decision.decision_id)
+            self._body_bytes += len(body)
             self._usage.feed(body)
         self._ended = self._ended or last
         if self._shows_bodies == _MODE.FULL_DUPLEX_STREAMED:

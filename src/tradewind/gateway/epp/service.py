@@ -19,9 +19,11 @@ class EndKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The end of a picked request. Tokens are None where the response did not tell them or was not shown."""
+    """The end of a picked request. It is told when the proxy ends its stream, with Envoy at the response's end, whether
+    or not bodies are shown. Tokens are None where the response did not tell them or was not shown."""
 
     kind: EndKind
+    body_bytes: int | None = None  # of the response, as far as it was shown; None = the proxy shows no bodies
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None

@@ -20,6 +20,7 @@ class _Started(NamedTuple):
     request_id: str
     at_s: float
     cell_id: str
+    request_bytes: int
     first_s: float | None
 
 
@@ -69,15 +70,15 @@ class DeskPickService:
             request = replace(request, allowed_addresses=allowed_addresses)
         found = desk.decide(request, shape, now_s, follows=follows)
         if isinstance(found, Decision):
-            self._start(found, request_id, now_s)
+            self._start(found, request_id, len(body), now_s)
         return found
 
     def _bodiless(self, desk: PickDesk, request_id: str) -> Request | None:
         models = sorted({model for cell in desk.picker.fleet.cells() for model in cell.models})
         return Request(request_id=request_id, model=models[0], prompt_tokens=1) if models else None
 
-    def _start(self, decision: Decision, request_id: str, now_s: float) -> None:
-        self._started[decision.decision_id] = _Started(request_id, now_s, decision.cell_id, None)
+    def _start(self, decision: Decision, request_id: str, request_bytes: int, now_s: float) -> None:
+        self._started[decision.decision_id] = _Started(request_id, now_s, decision.cell_id, request_bytes, None)
         if len(self._started) > MAX_OPEN:
             self._started.popitem(last=False)
 
@@ -98,6 +99,9 @@ class DeskPickService:
             request_id=started.request_id,
             cell_id=self._cell_at(address) if address else started.cell_id,
             status=status,
+            request_bytes=started.request_bytes,
+            # A body that the proxy does not show is not an empty one, which would count against the cell.
+            response_bytes=1 if ending.body_bytes is None else ending.body_bytes,
             ttft_s=None if started.first_s is None else started.first_s - started.at_s,
             duration_s=now_s - started.at_s,
             prompt_tokens=ending.prompt_tokens,

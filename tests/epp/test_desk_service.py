@@ -1,0 +1,53 @@
+"""The gateway's own decision behind the protocol: what it makes of the end of a request."""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+
+from tradewind.core.outcomes import Kind, kind_of
+from tradewind.gateway.epp.service import Ending, EndKind
+from tradewind.gateway.pick.epp import DeskPickService
+from tradewind.model.decision import Decision
+from tradewind.model.outcome import Outcome
+
+
+@dataclass
+class OneCell:
+    """A desk that always picks the same cell."""
+
+    picker: object = field(
+        default_factory=lambda: SimpleNamespace(
+            fleet=SimpleNamespace(cells=lambda: [SimpleNamespace(models=("m",))]), first_token=lambda *_: None
+        )
+    )
+
+    def decide(self, *_: object, **__: object) -> Decision:
+        return Decision(decision_id="1", request_id="r", policy="p", cell_id="a", address="10.0.0.1:1")
+
+    def name_of(self, decision_id: str) -> str:
+        return decision_id
+
+
+@pytest.mark.parametrize(
+    ("status", "ending", "kind"),
+    [
+        (200, Ending(kind=EndKind.HEADERS_ONLY), Kind.SERVED),
+        (200, Ending(kind=EndKind.COMPLETE, body_bytes=5), Kind.SERVED),
+        (200, Ending(kind=EndKind.COMPLETE, body_bytes=0), Kind.FAILURE),
+        (500, Ending(kind=EndKind.HEADERS_ONLY), Kind.FAILURE),
+        (200, Ending(kind=EndKind.ABORTED, body_bytes=5), Kind.IGNORED),
+    ],
+)
+def test_what_an_end_says_of_its_cell(status: int, ending: Ending, kind: Kind) -> None:
+    outcomes: list[Outcome] = []
+    service = DeskPickService(
+        OneCell,  # type: ignore[arg-type]
+        clock=lambda: 0.0,
+        cell_at={"10.0.0.1:1": "a"}.get,
+        address_of={"a": "10.0.0.1:1"}.get,
+        on_outcome=outcomes.append,
+    )
+    service.pick(b"", path="/v1/models", headers={":method": "GET"}, partial=False, allowed_addresses=None)
+    service.served("1", "10.0.0.1:1", status, ending)
+    assert [kind_of(outcome) for outcome in outcomes] == [kind]
