@@ -5,6 +5,7 @@ BASELINES = (
     "gorgo:.5/.1",
     "gorgo:.5/.1;index=unbounded",
     "cache_aware",
+    "cache_aware;index=unbounded",
     "least_request:N",
     "session_affinity",
     "round_robin",
@@ -20,6 +21,7 @@ SETS: dict[str, tuple[str, ...]] = {
         "cost;queue_weight=1.5;prefill_weight=2;own_weight=0.25",
         "cost;queue_weight=2;prefill_weight=2.5;own_weight=0.25",
         "cost;own_weight=0.25",
+        "cost;prefill_weight=2;own_weight=0.25",
     ),
     # What a request costs those in the batch.
     "others": (
