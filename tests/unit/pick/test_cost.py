@@ -31,8 +31,8 @@ def test_an_idle_cell_costs_distance_prefill_and_its_own_decode() -> None:
     assert found["network"] == pytest.approx(0.032)
     assert found["ingest"] == pytest.approx(0.015)
     assert found["queue"] == 0
-    assert found["prefill"] == pytest.approx(1.5 * COLD_500_S)
-    assert found["decode"] == pytest.approx(0.5 * 128 * step_s(1, 500))
+    assert found["prefill"] == pytest.approx(2.0 * COLD_500_S)
+    assert found["decode"] == pytest.approx(0.25 * 128 * step_s(1, 500))
     assert found["others"] == pytest.approx(0.0)
     assert found["kv"] == 0
 
@@ -40,7 +40,7 @@ def test_an_idle_cell_costs_distance_prefill_and_its_own_decode() -> None:
 def test_long_prompts_take_whole_chunks_and_attention() -> None:
     found = terms(picked(picker(cell_view("a")), request(5_000)), "a")
     cold_s = (3 * 3.5 + sqrt((3 * 24) ** 2 + (0.5 * 5_000) ** 2) + 8.6e-6 * 5_000 * 2_500) / 1e3
-    assert found["prefill"] == pytest.approx(1.5 * cold_s)
+    assert found["prefill"] == pytest.approx(2.0 * cold_s)
 
 
 def test_a_waiting_prefill_is_queue_and_drains_in_real_time() -> None:
@@ -78,7 +78,7 @@ def test_decoding_neighbours_saturate_and_make_prefill_dearer() -> None:
     found = terms(picked(made, request(500), now_s=20.0), "a")
     prefill_s = (3.5 + 0.1 * 8 + 2.3e-4 * 4_000 + sqrt(24**2 + 250**2) + 8.6e-6 * 500 * 250) / 1e3
     growth_s = 0.5 * 128 * 8 * (step_s(9, 4_500) - step_s(8, 4_000))
-    assert found["prefill"] == pytest.approx(1.5 * prefill_s)
+    assert found["prefill"] == pytest.approx(2.0 * prefill_s)
     assert found["others"] == pytest.approx(0.5 * (8 / (1 + 8 / 4) * prefill_s + growth_s))
 
 
@@ -113,7 +113,7 @@ def test_a_stalled_cell_is_dear_before_its_first_outcome() -> None:
     waited_s = 1.0 - 0.010 - 0.015
     queue_s, prefill_s = 0.3 * COLD_500_S, COLD_500_S
     factor = waited_s / COLD_500_S
-    assert terms(found, "a")["stall"] == pytest.approx((factor - 1) * (queue_s + 1.5 * prefill_s))
+    assert terms(found, "a")["stall"] == pytest.approx((factor - 1) * (queue_s + 2.0 * prefill_s))
     assert found.cell_id == "b"
 
 
@@ -199,12 +199,12 @@ def test_a_hot_prefix_gets_a_second_home_and_a_session_does_not() -> None:
         return terms(picked(made, ask), "b")["prefill"]
 
     index.counts = {shared[-1]: 1.0}
-    assert prefill_on_b() == pytest.approx(1.5 * cold_s)
+    assert prefill_on_b() == pytest.approx(2.0 * cold_s)
     index.held.pop("b", None)
     index.counts = {shared[-1]: 19.0}
     warm_s = (3.5 + sqrt(24**2 + 0.5**2) + 8.6e-6 * 1 * 2_047.5) / 1e3
     per_home = 20 / 2
-    assert prefill_on_b() == pytest.approx(1.5 * (cold_s - (cold_s - warm_s) * (1 - 1 / per_home)), rel=0.02)
+    assert prefill_on_b() == pytest.approx(2.0 * (cold_s - (cold_s - warm_s) * (1 - 1 / per_home)), rel=0.02)
 
 
 def test_unknown_round_trips_are_as_long_as_the_known_ones() -> None:

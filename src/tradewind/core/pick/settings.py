@@ -9,8 +9,8 @@ class CostSettings:
 
     rtt_weight: float = 1.0
     queue_weight: float = 1.0
-    prefill_weight: float = 1.5  # a cold prefill also evicts others' blocks and delays those behind
-    own_weight: float = 0.5  # of the request's own decode
+    prefill_weight: float = 2.0  # a cold prefill also evicts others' blocks and delays those behind
+    own_weight: float = 0.25  # of the request's own decode
     others_weight: float = 0.5  # of what its prefill and decode cost the rest of the batch
     others_saturation: float = 4.0  # decodes; from there on more of them count less and less
     kv_start_ratio: float = 0.85  # of the KV capacity spoken for by requests in flight
