@@ -79,7 +79,7 @@ def _early_mutation() -> extension_pb2.TypedExtensionConfig:
 def _http_filters(settings: XdsSettings) -> list[hcm_pb2.HttpFilter]:
     router = router_pb2.Router(suppress_envoy_headers=True, upstream_log=[_access_log(settings, only=_failed())])
     return [
-        *(pick_filters(settings.picker) if settings.picker else ()),
+        *(pick_filters(settings.picker, most_bytes=settings.request_buffer_bytes) if settings.picker else ()),
         lua_filter(LUA_FILTER, *(("share",) if settings.picker else ("share", "answer"))),
         hcm_pb2.HttpFilter(name="envoy.filters.http.router", typed_config=pack(router)),
     ]

@@ -1,16 +1,20 @@
 """What `routing: pick` adds to the chain: the question to the picker, and the first tokens it wants to hear of.
 
-Order: first.lua with answer.lua (adds what it has seen to the question; reads answers) -> ext_authz -> share.lua
-(obeys the picker's answer, or picks by shares when there is none). A picker that is dead, slow, or answers 5xx leaves
-the request to share.lua.
+Order: first.lua with answer.lua (adds what it has seen to the question; reads answers) -> buffer -> ext_authz ->
+share.lua (obeys the picker's answer, or picks by shares when there is none). A picker that is dead, slow, or answers
+5xx leaves the request to share.lua.
+
+The buffer takes the whole body before the question and answers 413 beyond the limit. Without it a body of more than the
+limit hangs: while ext_authz waits, Envoy stops reading the client, and share.lua then waits for the rest for ever.
 """
 
 from envoy.config.core.v3 import http_uri_pb2
 from envoy.config.route.v3 import route_components_pb2
+from envoy.extensions.filters.http.buffer.v3 import buffer_pb2
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from envoy.type.matcher.v3 import string_pb2
-from google.protobuf import any_pb2
+from google.protobuf import any_pb2, wrappers_pb2
 
 from tradewind.xds.cluster import duration, pack
 from tradewind.xds.lua import lua_filter
@@ -18,6 +22,7 @@ from tradewind.xds.settings import PICKER_CLUSTER, PickerSettings
 
 AUTHZ_FILTER = "tradewind.pick"
 FIRST_FILTER = "tradewind.first"
+BUFFER_FILTER = "tradewind.buffer"
 METADATA = "envoy.filters.http.ext_authz"  # where ext_authz puts the decision's id, whatever its filter is named
 CELL_HEADER, POOL_HEADER, DECISION_HEADER = "x-tw-cell", "x-tw-pool", "x-tw-decision"
 FIRST_HEADER = "x-tw-first"  # "decision:age_ms,...": first tokens seen since the previous question
@@ -29,18 +34,27 @@ CREDENTIALS = ("authorization", "proxy-authorization", "x-api-key", "api-key", "
 _TOLD_CLIENT = ("tradewind-cell", "tradewind-reason", "tradewind-decision")
 
 
-def pick_filters(settings: PickerSettings) -> list[hcm_pb2.HttpFilter]:
-    """The filters before share.lua, in chain order. ext_authz is off but where a route switches it on."""
+def pick_filters(settings: PickerSettings, *, most_bytes: int) -> list[hcm_pb2.HttpFilter]:
+    """The filters before share.lua, in chain order; buffer and ext_authz are off but where a route switches them on."""
     return [
         lua_filter(FIRST_FILTER, "first", "answer"),
+        hcm_pb2.HttpFilter(name=BUFFER_FILTER, typed_config=pack(_buffer(most_bytes)), disabled=True),
         hcm_pb2.HttpFilter(name=AUTHZ_FILTER, typed_config=pack(_authz(settings)), disabled=True),
     ]
 
 
-def asks_picker() -> dict[str, any_pb2.Any]:
+def asks_picker(*, most_bytes: int) -> dict[str, any_pb2.Any]:
     """For `Route.typed_per_filter_config`: requests of this route are shown to the picker."""
-    on = ext_authz_pb2.ExtAuthzPerRoute(check_settings=ext_authz_pb2.CheckSettings())
-    return {AUTHZ_FILTER: pack(route_components_pb2.FilterConfig(config=pack(on)))}
+    shown = ext_authz_pb2.ExtAuthzPerRoute(check_settings=ext_authz_pb2.CheckSettings())
+    whole = buffer_pb2.BufferPerRoute(buffer=_buffer(most_bytes))
+    return {
+        AUTHZ_FILTER: pack(route_components_pb2.FilterConfig(config=pack(shown))),
+        BUFFER_FILTER: pack(route_components_pb2.FilterConfig(config=pack(whole))),
+    }
+
+
+def _buffer(most_bytes: int) -> buffer_pb2.Buffer:
+    return buffer_pb2.Buffer(max_request_bytes=wrappers_pb2.UInt32Value(value=most_bytes))
 
 
 def _authz(settings: PickerSettings) -> ext_authz_pb2.ExtAuthz:

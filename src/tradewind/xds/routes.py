@@ -171,7 +171,7 @@ def _entry(path: str, kind: str, only_model: str, settings: XdsSettings) -> rout
     route = _answer(_exact(path, "POST"), 404, _MODEL_NOT_FOUND)
     route.name = f"entry/{kind}/{only_model}"
     if settings.picker is not None and kind == "json":
-        for name, config in asks_picker().items():
+        for name, config in asks_picker(most_bytes=settings.request_buffer_bytes).items():
             route.typed_per_filter_config[name].CopyFrom(config)
     return route
 
