@@ -28,11 +28,24 @@ class Target:
     stream: bool = True
 
 
+def unique_text(planned: Planned) -> str:
+    """A prompt that no other request begins like."""
+    return prompt_text(planned.request_id, tokens=planned.prompt_tokens)
+
+
 class LoadClient:
     """Runs plans against a target. Records count their times from `start_s` on time.monotonic()."""
 
-    def __init__(self, target: Target, *, on_record: Callable[[Record], None] = lambda _record: None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        on_record: Callable[[Record], None] = lambda _record: None,
+        text_of: Callable[[Planned], str] = unique_text,
+    ) -> None:
+        """`text_of` writes the prompt of a request; by default no two share anything."""
         self.target = target
+        self._text_of = text_of
         self.records: list[Record] = []
         self.start_s = 0.0
         self.open = 0
@@ -80,7 +93,7 @@ class LoadClient:
 
     def _request(self, planned: Planned) -> bytes:
         target = self.target
-        text = prompt_text(planned.request_id, tokens=planned.prompt_tokens)
+        text = self._text_of(planned)
         body = chat_body(target.model, text, output_tokens=planned.output_tokens, stream=target.stream)
         headers = (
             ("host", target.address),

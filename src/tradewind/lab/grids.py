@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from tradewind.config.schema import (
     AgentConfig,
     CellConfig,
@@ -11,6 +13,7 @@ from tradewind.config.schema import (
     EmulationConfig,
     GatewayConfig,
     GridConfig,
+    PickConfig,
     WanConfig,
 )
 
@@ -20,6 +23,7 @@ MODEL = "demo-70b"
 # Round-trip times between a gateway in the first site and each site, and their jitter; simulation.md's declared fleet
 # has 8/22/38 ms with 1/2/4 ms.
 WAN_MS = ((8.0, 1.0), (22.0, 2.0), (38.0, 4.0))
+FAR_WAN_MS = ((32.0, 3.0), (120.0, 3.0), (218.0, 3.0))  # three regions, as in the GORGO paper
 
 
 def emulated_grid(
@@ -29,15 +33,21 @@ def emulated_grid(
     profile: str = "rtx-pro-6000",
     model: str = MODEL,
     baseline: str = "",
+    policy: str = "",
     state_dir: str = "run",
     seed: int = 1,
     wan_ms: Sequence[tuple[float, float]] = WAN_MS,
     exporters: bool = True,
     dashboard: bool = False,
     scrape_s: float = 1.0,
+    max_num_seqs: int = 256,
     name: str = "lab",
 ) -> GridConfig:
-    """One control, one gateway and one agent process for emulated cells SITE-0, SITE-1, ...; every port open."""
+    """One control, one gateway and one agent process for emulated cells SITE-0, SITE-1, ...; every port open.
+
+    `policy` names what a picker decides by; "" goes by weights. `max_num_seqs` is each engine's.
+    """
+    routed = {"routing": "pick", "pick": PickConfig(policy=policy)} if policy else {}
     cell_ids = [(site, f"{site}-{index}") for site in sites for index in range(cells_per_site)]
     return GridConfig(
         grid=name,
@@ -45,12 +55,15 @@ def emulated_grid(
         sites=list(sites),
         models=[model],
         controls=[ControlConfig(site=sites[0])],
-        gateways=[GatewayConfig(site=sites[0], baseline=baseline)],
+        gateways=[msgspec.structs.replace(GatewayConfig(site=sites[0], baseline=baseline), **routed)],
         agents=[AgentConfig(scrape_s=scrape_s)],
         cells=[CellConfig(id=cell_id, site=site, url=f"http://{ANY}") for site, cell_id in cell_ids],
         emulation=EmulationConfig(
             seed=seed,
-            engines=[EmulatedEngineConfig(cell=cell_id, profile=profile, model=model) for _site, cell_id in cell_ids],
+            engines=[
+                EmulatedEngineConfig(cell=cell_id, profile=profile, model=model, max_num_seqs=max_num_seqs)
+                for _site, cell_id in cell_ids
+            ],
             dcgm=[EmulatedDcgmConfig(site=site) for site in sites] if exporters else [],
             wan=[
                 WanConfig(a=sites[0], b=site, rtt_ms=rtt_ms, jitter_ms=jitter_ms)

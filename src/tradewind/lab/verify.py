@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +25,8 @@ from tradewind.lab.checks import Check, all_hold, at_most, checks_table, reporte
 from tradewind.lab.facts import machine_facts
 from tradewind.lab.grid import LiveGrid
 from tradewind.lab.grids import emulated_grid
-from tradewind.lab.scenarios import failover, mismatch, restarts, shares, telemetry
+from tradewind.lab.scenarios import failover, mismatch, pick_faults, pick_policies, restarts, shares, telemetry
+from tradewind.lab.scenarios.common import failures_text
 from tradewind.runtime.supervise import StartFailed
 
 Say = Callable[[str], None]
@@ -33,6 +35,9 @@ MISMATCH_SEEDS = (1, 2, 3)  # a run has about 340 long prompts, so that one refu
 BASELINES = ("round-robin", "least-request", "least-request:9")
 FIELD_CASES = (1, 2, 5, 6, 8, 9, 11, *range(13, 22), 26, 27, 28, *range(30, 34), *range(35, 46), 48, *range(62, 66))
 CLONE_BOUND_S = 300.0
+PICK_REFUSALS = 3  # by a cell that does not say how short it is
+PICK_REROUTE_P99_S = 0.6
+FAR_S, NEAR_S = 300.0, 180.0  # of load, for each policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +66,14 @@ class Bench:
         shutil.rmtree(config.state_dir, ignore_errors=True)
         return asyncio.run(main())
 
-    def nine_cells(self, *, baseline: str = "", exporters: bool = True) -> GridConfig:
+    @property
+    def state_dir(self) -> str:
+        """Where a grid keeps its state; each run begins with an empty one."""
+        return str(self.folder / "state")
+
+    def nine_cells(self, *, baseline: str = "", policy: str = "", exporters: bool = True) -> GridConfig:
         """The grid of the issue: three sites of three emulated RTX PRO 6000."""
-        return emulated_grid(state_dir=str(self.folder / "state"), baseline=baseline, exporters=exporters)
+        return emulated_grid(state_dir=self.state_dir, baseline=baseline, policy=policy, exporters=exporters)
 
 
 def _shares(bench: Bench) -> list[Check]:
@@ -187,6 +197,78 @@ def _newcomer(bench: Bench) -> list[Check]:
     return [at_most("clean clone to the first routed token", took_s, CLONE_BOUND_S, unit="s", note=done.stderr[-200:])]
 
 
+# --- routing: pick ---------------------------------------------------------------------------------------------------
+
+
+def _pick_mismatch(bench: Bench) -> list[Check]:
+    """Long prompts that reach a cell that must refuse them, from the first request on."""
+    checks: list[Check] = []
+    for advertise, most in ((True, 0), (False, PICK_REFUSALS)):
+        name = "pick, advertised" if advertise else "pick, learned from refusals"
+        runs = []
+        for seed in MISMATCH_SEEDS[: 1 if advertise else None]:
+            options = mismatch.MismatchOptions(seed=seed, advertise=advertise)
+
+            async def script(
+                grid: LiveGrid, options: mismatch.MismatchOptions = options, name: str = name
+            ) -> mismatch.LeakRun:
+                bench.say(f"{name}, seed {options.seed}: {options.for_s:g} s")
+                return await mismatch.leak_of(grid, options, name=name.replace(", ", "-").replace(" ", "-"))
+
+            runs.append(bench.live(bench.nine_cells(policy="cost"), script))
+        worst = max(run.in_all.leaked for run in runs)
+        each = " ".join(f"{run.in_all.leaked}/{run.in_all.long_prompts}" for run in runs)
+        others = [record for run in runs for record in run.others]
+        checks.append(at_most(f"{name}: long prompts refused in one run", worst, most, unit="requests", note=each))
+        checks.append(at_most(f"{name}: other failures", len(others), 0, unit="requests", note=failures_text(others)))
+    return checks
+
+
+def _pick_failover(bench: Bench) -> list[Check]:
+    async def script(grid: LiveGrid) -> list[Check]:
+        bench.say("kill -9 at 10 RPS: 60 s; a cell that answers 503: 20 s")
+        options = failover.FailoverOptions(reroute_p99_s=PICK_REROUTE_P99_S)
+        checks = await failover.failover(grid, options, name="pick")
+        return checks + await pick_faults.refusals_are_retried(grid, pick_faults.RetryOptions())
+
+    return bench.live(bench.nine_cells(policy="cost"), script)
+
+
+def _pick_policies(bench: Bench) -> list[Check]:
+    far = pick_policies.far_course(seed=1, for_s=FAR_S, state_dir=bench.state_dir)
+    near = pick_policies.near_course(seed=1, for_s=NEAR_S, state_dir=bench.state_dir)
+    checks = pick_policies.course_checks(
+        far.name, _runs(bench, far), ttft_bound=pick_policies.FAR_TTFT, e2e_bound=pick_policies.FAR_E2E
+    )
+    return checks + pick_policies.course_checks(
+        near.name, _runs(bench, near), ttft_bound=pick_policies.NEAR_TTFT, e2e_bound=pick_policies.NEAR_E2E
+    )
+
+
+def _runs(bench: Bench, course: pick_policies.Course) -> list[pick_policies.PolicyRun]:
+    async def script(grid: LiveGrid, policy: str) -> pick_policies.PolicyRun:
+        bench.say(f"{course.name}, {policy}: {course.for_s:g} s")
+        return await pick_policies.run_policy(grid, course, policy=policy)
+
+    return [bench.live(course.grid(name), partial(script, policy=name)) for name in pick_policies.POLICIES]
+
+
+def _pick_ladder(bench: Bench) -> list[Check]:
+    async def script(grid: LiveGrid) -> list[Check]:
+        bench.say("100 RPS; the picker is killed, frozen, slowed: 65 s")
+        return await pick_faults.ladder(grid, pick_faults.LadderOptions())
+
+    grid = emulated_grid(
+        sites=("east", "west"),
+        cells_per_site=2,
+        profile="fast",
+        policy="cost",
+        exporters=False,
+        state_dir=bench.state_dir,
+    )
+    return bench.live(grid, script)
+
+
 ITEMS: tuple[Item, ...] = (
     Item(item="2/1", title="shares are exact and survive pushes", run=_shares),
     Item(item="2/2", title="capability mismatch", run=_mismatch),
@@ -198,6 +280,10 @@ ITEMS: tuple[Item, ...] = (
     Item(item="2/8", title="field cases", run=_field_cases),
     Item(item="2/9", title="benchmarks", run=_benchmarks),
     Item(item="2/10", title="a newcomer's path", run=_newcomer),
+    Item(item="3/1", title="capability mismatch, picked", run=_pick_mismatch),
+    Item(item="3/2", title="failover, picked", run=_pick_failover),
+    Item(item="3/3", title="policies of the picker, live", run=_pick_policies),
+    Item(item="3/4", title="the picker killed, frozen, slow", run=_pick_ladder),
 )
 
 

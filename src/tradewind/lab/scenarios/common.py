@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from tradewind.lab.client import LoadClient, Target
+from tradewind.lab.client import LoadClient, Target, unique_text
 from tradewind.lab.grid import LiveGrid
 from tradewind.lab.observe import Observer, Sample
 from tradewind.measure.record import Record
 from tradewind.workload import arrivals, lengths
-from tradewind.workload.plan import Plan, assemble
+from tradewind.workload.plan import Plan, Planned, assemble
 from tradewind.workload.streams import stream
 
 Result = TypeVar("Result")
@@ -33,9 +33,10 @@ async def under_load(
     *,
     target: Target | None = None,
     every_s: float = 0.2,
+    text_of: Callable[[Planned], str] = unique_text,
 ) -> Loaded[Result]:
     """Run a plan against the grid with a script beside it, which tells the time by the observer's clock."""
-    client = LoadClient(target or grid.target())
+    client = LoadClient(target or grid.target(), text_of=text_of)
     observer = Observer(grid, every_s=every_s)
     async with observer.watching(), TaskGroup() as tasks:
         load = tasks.create_task(client.run(plan, start_s=observer.start_s))

@@ -37,6 +37,7 @@ class FailoverOptions:
     for_s: float = 60.0
     kill_at_s: float = 20.0
     seed: int = 1
+    reroute_p99_s: float = REROUTE_P99_S
 
 
 async def failover(grid: LiveGrid, options: FailoverOptions, *, name: str = "weights") -> list[Check]:
@@ -53,7 +54,7 @@ async def failover(grid: LiveGrid, options: FailoverOptions, *, name: str = "wei
     kill = loaded.result
     await grid.start_engine(options.cell)
     lost = lost_with_engine(loaded.records, options.cell, kill.at_s)
-    return _checks(loaded.records, lost, kill, name)
+    return _checks(loaded.records, lost, kill, name=name, reroute_p99_s=options.reroute_p99_s)
 
 
 async def kill_engine(grid: LiveGrid, observer: Observer, cell: str) -> Kill:
@@ -83,7 +84,9 @@ def lost_with_engine(records: Sequence[Record], cell: str, at_s: float) -> list[
     ]
 
 
-def _checks(records: Sequence[Record], lost: Sequence[Record], kill: Kill, name: str) -> list[Check]:
+def _checks(
+    records: Sequence[Record], lost: Sequence[Record], kill: Kill, *, name: str, reroute_p99_s: float
+) -> list[Check]:
     gone = {record.request_id for record in lost}
     others = [record for record in records if record.request_id not in gone]
     after = [r for r in records if r.sent_s is not None and kill.at_s <= r.sent_s < kill.at_s + AFTERMATH_S]
@@ -98,6 +101,6 @@ def _checks(records: Sequence[Record], lost: Sequence[Record], kill: Kill, name:
         reported(f"{name}: lost after headers only", cut[Failure.HEADERS_ONLY], unit="requests"),
         reported(f"{name}: lost after bytes were delivered", cut[Failure.BYTES_DELIVERED], unit="requests"),
         at_most(f"{name}: out of the set after", out_s, OUT_WITHIN_S, unit="s"),
-        at_most(f"{name}: reroute p99", percentile(reroutes, 0.99), REROUTE_P99_S, unit="s", note=whom),
+        at_most(f"{name}: reroute p99", percentile(reroutes, 0.99), reroute_p99_s, unit="s", note=whom),
         reported(f"{name}: TTFT p99 in the 10 s after the kill", ttft.p99, unit="s", note=f"{ttft.count} requests"),
     ]
