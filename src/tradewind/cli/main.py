@@ -2,7 +2,7 @@
 
 import typer
 
-from tradewind.cli import asking, demo, epp, files, processes, sim
+from tradewind.cli import asking, demo, epp, explain, files, processes, sim
 
 app = typer.Typer(
     name="tradewind",
@@ -22,6 +22,7 @@ def _register() -> None:
         (processes.up, "tradewind up -f grid.yaml"),
         (asking.status, "tradewind status -f grid.yaml --json"),
         (asking.top, "tradewind top -f grid.yaml"),
+        (explain.explain, "tradewind explain 7d1f2a54-0c1e-9f6b-8a53-3b5c1f0e2d11 -f grid.yaml"),
         (asking.drain, "tradewind drain east-0 --reason 'driver update'"),
         (asking.undrain, "tradewind undrain east-0"),
         (files.validate, "tradewind validate -f grid.yaml"),

@@ -1,13 +1,17 @@
 """`tradewind status`: cells by site with state and reason, gateways, and the processes of this machine."""
 
+import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from tradewind.config.schema import GatewayConfig
 from tradewind.lab.locate import running
+from tradewind.lab.watch import pick_line
 from tradewind.runtime.ask import AskFailed, ask
 
 STATE_STYLES = {"ready": "green", "loading": "yellow", "draining": "cyan", "faulted": "red", "terminated": "dim"}
@@ -36,7 +40,21 @@ def grid_status(file: Path | None, *, control: str) -> Json:
         seen["clients"] = [f"http://{gateway.listen}" for gateway in grid.gateways]
         seen["dashboard"] = f"http://{grid.dashboard}" if grid.dashboard else ""
         seen["processes"] = processes(Path(grid.state_dir))
+        seen["picks"] = _picks(grid.gateways)
     return seen
+
+
+def _picks(gateways: Sequence[GatewayConfig]) -> list[Json]:
+    """What the picker of each gateway does that has one and answers."""
+    found: list[Json] = []
+    for gateway in gateways:
+        if gateway.routing != "pick":
+            continue
+        with contextlib.suppress(AskFailed):  # the table of processes tells that it is down
+            status = ask(gateway.admin, "/v1/status")
+            if isinstance(status, dict) and status.get("pick"):
+                found.append({"gateway_id": gateway.id, "line": pick_line(status), "pick": status["pick"]})
+    return found
 
 
 def _as_seen_by_gateway(status: Json) -> Json:
@@ -75,6 +93,9 @@ def status_tables(seen: Json) -> list[Table | Text]:
     """The tables for people."""
     tables: list[Table | Text] = [Text(str(seen["problem"]), style="red")] if seen.get("problem") else []
     tables.append(_cells(seen))
+    picks = seen.get("picks")
+    rows = picks if isinstance(picks, list) else []
+    tables.extend(Text(f"gateway {row['gateway_id']} picks: {row['line']}") for row in rows)
     if seen.get("processes"):
         tables.append(_processes(seen))
     places = [*(seen.get("clients") or []), *filter(None, [seen.get("dashboard")])]  # type: ignore[misc]

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tradewind.config.schema import GatewayConfig
-from tradewind.lab.watch import CellSeen, gateway_cells
+from tradewind.lab.watch import CellPicked, CellSeen, cells_of, gateway_status, pick_line
 from tradewind.runtime.ask import AskFailed
 
 STATE_STYLES = {"ready": "green", "loading": "yellow", "draining": "cyan", "faulted": "red", "terminated": "dim"}
@@ -21,15 +21,19 @@ async def watch_top(gateway: GatewayConfig, *, every_s: float) -> None:
     with Live(Text(f"asking {gateway.id} at http://{gateway.admin}"), auto_refresh=False) as live:
         while True:
             try:
-                cells = await gateway_cells(gateway)
-                live.update(cells_table(cells, title=f"gateway {gateway.id}, {len(cells)} cells"), refresh=True)
+                status = await gateway_status(gateway)
+                cells, picks = cells_of(status), pick_line(status)
+                title = f"gateway {gateway.id}, {len(cells)} cells" + (f"; {picks}" if picks else "")
+                live.update(cells_table(cells, title=title), refresh=True)
             except AskFailed as error:
                 live.update(Text(str(error), style="red"), refresh=True)
             await asyncio.sleep(every_s)
 
 
-def cells_table(cells: Iterable[CellSeen], *, title: str, served: Mapping[str, float] | None = None) -> Table:
+def cells_table(seen: Iterable[CellSeen], *, title: str, served: Mapping[str, float] | None = None) -> Table:
     """One row for each cell, by site. `served`: share of the requests that each cell really got, 0..1."""
+    cells = sorted(seen, key=lambda cell: (cell.site, cell.cell_id))
+    picks = any(cell.picked is not None for cell in cells)
     table = Table(title=title, title_justify="left", expand=False)
     for name in ("site", "cell", "state"):
         table.add_column(name)
@@ -38,13 +42,15 @@ def cells_table(cells: Iterable[CellSeen], *, title: str, served: Mapping[str, f
     table.add_column("")
     for name in ("pressure", "speed", "rtt", "failed"):
         table.add_column(name, justify="right")
+    for name in ("in flight", "waiting", "slowness", "hits") if picks else ():
+        table.add_column(name, justify="right")
     table.add_column("why", overflow="fold", max_width=44)
-    for cell in sorted(cells, key=lambda cell: (cell.site, cell.cell_id)):
-        table.add_row(*_row(cell, served))
+    for cell in cells:
+        table.add_row(*_row(cell, served, picks=picks))
     return table
 
 
-def _row(cell: CellSeen, served: Mapping[str, float] | None) -> list[str | Text]:
+def _row(cell: CellSeen, served: Mapping[str, float] | None, *, picks: bool) -> list[str | Text]:
     shares: list[str | Text] = [_ratio(cell.share)]
     if served is not None:
         shares.append(_ratio(served.get(cell.cell_id, 0.0)))
@@ -59,8 +65,28 @@ def _row(cell: CellSeen, served: Mapping[str, float] | None) -> list[str | Text]
         _number(cell.speed, "{:.2f}"),
         _number(cell.rtt_s, "{:.1f} ms", scale=1e3),
         str(cell.failed),
-        " ".join(filter(None, (cell.why or cell.reason, *cell.flags))),
+        *(_picked(cell.picked) if picks else ()),
+        " ".join(filter(None, (cell.why or cell.reason, *cell.flags, *_pick_flags(cell.picked)))),
     ]
+
+
+def _picked(picked: CellPicked | None) -> tuple[str, str, str, str]:
+    """In flight, prompt tokens that wait, slowness, prefix hits served of those predicted."""
+    if picked is None:
+        return "?", "?", "?", "?"
+    predicted = picked.predicted_hit_tokens
+    hits = _ratio(picked.served_hit_tokens / predicted) if predicted else "-"
+    return str(picked.in_flight), str(picked.waiting_tokens), _number(picked.slowness, "{:.2f}"), hits
+
+
+def _pick_flags(picked: CellPicked | None) -> tuple[str, ...]:
+    """What keeps the picker from the cell."""
+    if picked is None:
+        return ()
+    cooling = () if picked.cooling_s is None else (f"cooling {picked.cooling_s:.1f} s",)
+    return (
+        cooling if picked.learned_limit_tokens is None else (*cooling, f"refuses {picked.learned_limit_tokens} tokens")
+    )
 
 
 def _ratio(value: float) -> str:

@@ -11,6 +11,19 @@ Json = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CellPicked:
+    """One cell in a gateway's books where it picks. None = unknown or not so."""
+
+    in_flight: int
+    waiting_tokens: int
+    slowness: float | None
+    cooling_s: float | None
+    learned_limit_tokens: int | None
+    predicted_hit_tokens: int
+    served_hit_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CellSeen:
     """One cell as one gateway sees it. None = unknown."""
 
@@ -31,6 +44,7 @@ class CellSeen:
     why: str  # of its weight
     flags: tuple[str, ...]
     signals: tuple[tuple[str, float | None], ...]
+    picked: CellPicked | None = None  # None: the gateway goes by weights
 
 
 async def gateway_status(gateway: GatewayConfig) -> Json:
@@ -99,10 +113,44 @@ def cells_of(status: Json) -> list[CellSeen]:
     """The cell rows of a gateway's status document."""
     rows = _objects(status.get("cells"))
     total = sum(_integer(row.get("weight")) for row in rows)
-    return sorted((_cell(row, total) for row in rows), key=lambda cell: cell.cell_id)
+    books = {str(row.get("cell_id")): row for row in _objects(_object(status.get("pick")).get("cells"))}
+    seen = (_cell(row, total, books.get(str(row.get("cell_id")))) for row in rows)
+    return sorted(seen, key=lambda cell: cell.cell_id)
 
 
-def _cell(row: Json, total: int) -> CellSeen:
+def pick_line(status: Json) -> str:
+    """What a gateway's picker does, in one line; "" when it has none."""
+    pick = _object(status.get("pick"))
+    if not pick:
+        return ""
+    refusals = _object(pick.get("refusals"))
+    refused = ", ".join(f"{_integer(count)} {kind}" for kind, count in sorted(refusals.items()))
+    cost_us = _number(pick.get("decision_us"))
+    parts = [
+        f"policy {pick.get('policy')}",
+        f"{_integer(pick.get('picks'))} picks" + (f" at {cost_us:.0f} us" if cost_us is not None else ""),
+        f"{_integer(pick.get('in_flight'))} in flight",
+        f"{_integer(pick.get('left'))} left to the weights",
+        f"{_integer(pick.get('refused'))} refused",
+    ]
+    parts += [f"{_integer(pick.get(name))} {name}" for name in ("moved", "late", "expired", "faults") if pick.get(name)]
+    return ", ".join(parts) + (f" ({refused})" if refused else "")
+
+
+def _picked(row: Json) -> CellPicked:
+    limit = row.get("learned_limit_tokens")
+    return CellPicked(
+        in_flight=_integer(row.get("in_flight")),
+        waiting_tokens=_integer(row.get("waiting_tokens")),
+        slowness=_number(row.get("slowness_ratio")),
+        cooling_s=_number(row.get("cooling_s")),
+        learned_limit_tokens=limit if isinstance(limit, int) else None,
+        predicted_hit_tokens=_integer(row.get("predicted_hit_tokens")),
+        served_hit_tokens=_integer(row.get("served_hit_tokens")),
+    )
+
+
+def _cell(row: Json, total: int, books: Json | None) -> CellSeen:
     terms = _object(row.get("terms"))
     weight = row.get("weight")
     flags = terms.get("flags")
@@ -124,6 +172,7 @@ def _cell(row: Json, total: int) -> CellSeen:
         why=str(terms.get("reason") or ""),
         flags=tuple(str(flag) for flag in flags) if isinstance(flags, list) else (),
         signals=_signals(terms.get("signals")),
+        picked=None if books is None else _picked(books),
     )
 
 

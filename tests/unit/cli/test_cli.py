@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 from tradewind.cli.main import app
 
 COMMANDS = [
-    *("agent", "bootstrap", "control", "demo", "drain", "emulate", "gateway"),
+    *("agent", "bootstrap", "control", "demo", "drain", "emulate", "explain", "gateway"),
     *("relay", "status", "top", "undrain", "up", "validate", "version"),
 ]
 
@@ -52,7 +52,7 @@ def test_validate_praises_a_good_file(tmp_path: Path) -> None:
     assert json.loads(invoke("validate", "-f", file, "--json").stdout)["valid"] is True
 
 
-@pytest.mark.parametrize("command", ["status", "top", "drain x", "undrain x"])
+@pytest.mark.parametrize("command", ["status", "top", "explain x", "drain x", "undrain x"])
 def test_asking_a_grid_that_was_never_started_says_how_to_start_it(tmp_path: Path, command: str) -> None:
     file = write(tmp_path, "grid: g")
     result = invoke(*command.split(), "-f", file)

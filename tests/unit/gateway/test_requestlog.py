@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from tradewind.core.tokens.shape import exact_shape
 from tradewind.gateway import requestlog
+from tradewind.gateway.pick.memory import Sent
 from tradewind.gateway.requestlog import RequestLog, line_of
 from tradewind.model.outcome import Outcome
 
@@ -27,6 +30,37 @@ def test_a_line_holds_ids_status_and_times(tmp_path: Path) -> None:
         "duration_s": 1.5,
         "completion_tokens": 9,
     }
+
+
+SENT = Sent(
+    model="m",
+    shape=exact_shape(100),
+    policy="cost",
+    cell_id="x",
+    cost_s=0.12345678,
+    probability=0.25,
+    expected_ttft_s=0.1,
+    prompt_tokens=100,
+    matched_tokens=64,
+)
+
+
+def test_a_line_joins_the_decision_with_its_outcome() -> None:
+    picked = OUTCOME._replace(decision_id="b-d1")
+    line = msgspec.to_builtins(line_of(picked, at_unix_s=1.0, sent=SENT))
+    assert line["pick"] == {
+        "decision": "b-d1",
+        "policy": "cost",
+        "cost_s": 0.123457,
+        "probability": 0.25,
+        "expected_ttft_s": 0.1,
+        "prompt_tokens": 100,
+        "cached_tokens": 64,
+    }
+    elsewhere = line_of(picked._replace(cell_id="y"), at_unix_s=1.0, sent=SENT)
+    assert (elsewhere.cell, elsewhere.pick and elsewhere.pick.cell) == ("y", "x")
+    assert msgspec.to_builtins(line_of(picked, at_unix_s=1.0))["pick"] == {"decision": "b-d1"}
+    assert line_of(OUTCOME, at_unix_s=1.0, sent=SENT).pick is None
 
 
 def test_long_strings_are_cut() -> None:

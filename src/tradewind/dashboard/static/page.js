@@ -70,6 +70,30 @@ function drawSites(status) {
     ...sites.map(site => siteTable(site, cells.filter(cell => cell.site === site), total, peak)));
 }
 
+function pickRow(cell) {
+  const hits = cell.predicted_hit_tokens ? `${number(cell.served_hit_tokens / cell.predicted_hit_tokens, 0, 100)} %` : "-";
+  const values = [cell.in_flight, cell.decoding, cell.waiting_tokens, number(cell.slowness_ratio),
+    cell.cooling_s === null ? "-" : number(cell.cooling_s, 1), cell.learned_limit_tokens ?? "-", cell.predicted_hit_tokens,
+    cell.served_hit_tokens, hits, cell.index_blocks];
+  return make("tr", {}, make("td", {}, cell.cell_id), ...values.map(value => make("td", { class: "number" }, value)));
+}
+
+function drawPick(pick) {
+  const panel = document.getElementById("pick");
+  if (!pick) return panel.replaceChildren();
+  const refusals = Object.entries(pick.refusals).map(([kind, count]) => `${count} ${kind}`).join(", ");
+  const off = pick.classes.filter(row => row.alert).map(row => `class table is off for ${row.hardware || "unknown hardware"}`);
+  const words = [`policy ${pick.policy}`, `${pick.picks} picks at ${number(pick.decision_us, 0)} us`, `${pick.ties} drawn`,
+    `${pick.in_flight} in flight`, `${pick.moved} served elsewhere`, `${pick.left} left to the weights`, `${pick.late} too late`,
+    `${pick.refused} refused`, `no cell: ${refusals || "never"}`, `${pick.expired} expired`, `${pick.unknown} unknown`,
+    `${pick.faults} faults`, `${pick.index_blocks} blocks in the index`, ...off];
+  const heads = ["cell", "in flight", "decoding", "waiting tokens", "slowness", "cooling s", "learned limit", "hits predicted",
+    "hits served", "of predicted", "blocks"];
+  panel.replaceChildren(make("h2", {}, "Picks"), make("p", {}, words.join(", ")),
+    make("table", {}, make("thead", {}, make("tr", {}, ...heads.map(head => make("th", {}, head)))),
+      make("tbody", {}, ...pick.cells.map(pickRow))));
+}
+
 const when = event => (event.at ?? new Date(1e3 * (event.at_unix_s ?? 0)).toISOString()).slice(11, 23);
 
 function drawEvents(events) {
@@ -119,7 +143,9 @@ async function poll() {
     const state = await (await fetch(`/api/state?after=${last}`)).json();
     samples = samples.concat(state.history).slice(-KEEP_SAMPLES);
     if (samples.length) last = samples[samples.length - 1].sequence;
-    drawSites(drawHead(state)?.status);
+    const status = drawHead(state)?.status;
+    drawSites(status);
+    drawPick(status?.pick);
     drawEvents(state.events);
     drawFigures();
   } catch (error) {
