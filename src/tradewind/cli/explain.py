@@ -129,27 +129,26 @@ def _became(decision: Json | None, outcome: Json) -> Iterator[str]:
 
 
 def candidates_table(decision: Json) -> "Table":
-    """The cheapest cells with what their costs are made of; terms that are 0 for all are left out."""
+    """The cheapest cells side by side, with what their costs are made of; terms that are 0 for all are left out."""
     from rich.table import Table
 
-    rows = decision["candidates"]
-    names = [name for name in rows[0]["terms"] if any(row["terms"].get(name) for row in rows)]
-    shown = names if decision["in_seconds"] else []
-    unit = "cost ms" if decision["in_seconds"] else "cost"
-    table = Table(title=f"the cheapest by {decision['policy']}, terms in ms" if shown else "", title_justify="left")
-    table.add_column("cell")
-    for name in (unit, *shown, "cached", "slowness", "chance"):
-        table.add_column(name, justify="right")
-    for row in rows:
-        table.add_row(
-            ("> " if row["cell_id"] == decision["cell_id"] else "  ") + row["cell_id"],
-            f"{row['cost'] * 1e3:.1f}" if decision["in_seconds"] else f"{row['cost']:g}",
-            *(f"{row['terms'].get(name, 0.0) * 1e3:.1f}" for name in shown),
-            str(row["matched_tokens"]),
-            f"{row['slowness_ratio']:.2f}",
-            f"{row['probability']:.2f}",
-        )
+    cells, in_seconds = decision["candidates"], decision["in_seconds"]
+    table = Table(title=f"the cheapest by {decision['policy']}" + (", ms" if in_seconds else ""), title_justify="left")
+    table.add_column("")
+    for cell in cells:
+        chosen = cell["cell_id"] == decision["cell_id"]
+        table.add_column(f"> {cell['cell_id']}" if chosen else cell["cell_id"], justify="right")
+    table.add_row("cost", *(f"{cell['cost'] * 1e3:.1f}" if in_seconds else f"{cell['cost']:g}" for cell in cells))
+    for name in _terms(cells) if in_seconds else ():
+        table.add_row(f"  {name}", *(f"{cell['terms'].get(name, 0.0) * 1e3:.1f}" for cell in cells))
+    table.add_row("cached tokens", *(str(cell["matched_tokens"]) for cell in cells))
+    table.add_row("slowness", *(f"{cell['slowness_ratio']:.2f}" for cell in cells))
+    table.add_row("chance", *(f"{cell['probability']:.2f}" for cell in cells))
     return table
+
+
+def _terms(cells: list[Json]) -> list[str]:
+    return [name for name in cells[0]["terms"] if any(cell["terms"].get(name) for cell in cells)]
 
 
 def _ms(value_s: float | None) -> str:

@@ -86,5 +86,5 @@ def test_an_unknown_id_says_how_far_the_memory_reaches() -> None:
     ask(at, CHAT)
     found = about(at, "stranger")
     assert (found.how, found.remembered, found.reach_s) == ("unknown", 1, 10.0)
-    assert "in the last 10 s (1 requests" in found.reason
+    assert "in the last 10 s, since the start of this process (1 of at most 4096 kept)" in found.reason
     assert about(None).reason.startswith("this gateway routes by weights")

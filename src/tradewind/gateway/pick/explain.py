@@ -127,8 +127,8 @@ def _forgotten(desk: PickDesk, now_s: float) -> str:
     memory, reach_s = desk.memory, desk.memory.reach_s(now_s)
     if reach_s is None:
         return "no request with this id; none has come since this process started"
-    bound = "the bound is" if len(memory) >= memory.most else "since the start of this process; the bound is"
-    return f"no request with this id in the last {reach_s:.0f} s ({len(memory)} requests, {bound} {memory.most})"
+    since = "" if len(memory) >= memory.most else ", since the start of this process"
+    return f"no request with this id in the last {reach_s:.0f} s{since} ({len(memory)} of at most {memory.most} kept)"
 
 
 def _phase(desk: PickDesk | None, story: Story | None) -> str:
