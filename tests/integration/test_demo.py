@@ -28,7 +28,8 @@ def test_demo_tells_what_was_seen_and_keeps_the_grid(tmp_path: Path) -> None:
 
     result = json.loads((tmp_path / "stdout").read_text())
     (arm,) = result["arms"]
-    assert arm["name"] == "weights"
+    assert arm["name"] == "pick"
+    assert arm["why"]["decision"]["cell_id"] in arm["why"]["reason"]
     assert arm["summary"]["requests"] == 140
     assert arm["unexplained"] == []
     assert [fault["target"] for fault in arm["faults"]] == ["east-1", "west-1", "south-1", "west", "control"]
@@ -37,6 +38,7 @@ def test_demo_tells_what_was_seen_and_keeps_the_grid(tmp_path: Path) -> None:
     assert process.returncode == (0 if result["holds"] else 1)
     report = (out / "report.html").read_text()
     assert "Plotly.newPlot" in report
+    assert "Why one request went where it went" in report
     assert "Azure Public Dataset" in report
     assert json.loads((out / "report.json").read_text())["seed"] == 1
 

@@ -17,6 +17,7 @@ from tradewind.lab.client import LoadClient
 from tradewind.lab.demo_checks import FaultRow, demo_checks, fault_rows
 from tradewind.lab.demo_faults import DARK_SITE, KILLED, SMALL, SMALL_TOKENS, demo_faults
 from tradewind.lab.demo_page import Trail, trail_of, write_page
+from tradewind.lab.demo_why import Why, why_one_cell_won
 from tradewind.lab.faults import run_schedule
 from tradewind.lab.grid import LiveGrid
 from tradewind.lab.grids import MODEL, emulated_grid
@@ -29,7 +30,8 @@ from tradewind.runtime.supervise import signalled
 from tradewind.workload.azure import replay, shipped_slice
 from tradewind.workload.plan import Plan
 
-WEIGHTS, ROUND_ROBIN = "weights", "round-robin"
+PICK, ROUND_ROBIN = "pick", "round-robin"
+POLICY = "cost"
 RATE_PER_S = 7.0
 SLO_TTFT_S = 1.5
 LINE_EVERY_S = 5.0
@@ -61,6 +63,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     unexplained: list[str]  # failed, neither in flight on a killed engine nor refused as too long
     faults: list[FaultRow]
     trail: Trail
+    why: Why | None  # why one request went where it went; None where nobody picks
 
 
 class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,14 +97,14 @@ class _Demo:
 
     async def run(self) -> DemoResult:
         """All arms, the report, and with --keep the grid until a signal."""
-        names = [WEIGHTS, ROUND_ROBIN] if self.options.baseline else [WEIGHTS]
+        names = [PICK, ROUND_ROBIN] if self.options.baseline else [PICK]
         async with signalled() as stop:
             for name in names[1:] if self.options.keep else names:
                 await self._stoppable(stop, self._whole_arm(name))
             if not self.options.keep:
                 return self._finish()
-            async with self._grid(WEIGHTS) as grid:
-                await self._stoppable(stop, self._arm(WEIGHTS, grid))
+            async with self._grid(PICK) as grid:
+                await self._stoppable(stop, self._arm(PICK, grid))
                 result = self._finish()
                 self.say(f"The grid stays up until Ctrl-C. Live page: http://{grid.grid.dashboard}")
                 self.say(curl_line(grid.gateway.listen))
@@ -118,7 +121,8 @@ class _Demo:
         shutil.rmtree(state_dir, ignore_errors=True)  # what an earlier demo remembered would be evidence from elsewhere
         config = emulated_grid(
             state_dir=str(state_dir),
-            baseline="" if name == WEIGHTS else name,
+            baseline="" if name == PICK else name,
+            policy=POLICY if name == PICK else "",
             profile=self.options.profile,
             seed=self.options.seed,
             dashboard=True,
@@ -145,7 +149,8 @@ class _Demo:
             schedule = tasks.create_task(run_schedule(faults, grid, observer, say=tell))
         records = await grid.join(load.result())
         write_records(options.out / f"records-{name}.ndjson", records)
-        self.arms.append(_judge(name, records, fault_rows(schedule.result(), records, observer), observer))
+        why = await why_one_cell_won(grid.gateway, records) if name == PICK else None
+        self.arms.append(_judge(name, records, fault_rows(schedule.result(), records, observer), observer, why=why))
 
     @asynccontextmanager
     async def _showing(self, name: str, client: LoadClient, observer: Observer) -> AsyncIterator[Say]:
@@ -166,7 +171,7 @@ class _Demo:
 
     def _finish(self) -> DemoResult:
         options = self.options
-        arms = sorted(self.arms, key=lambda arm: arm.name != WEIGHTS)
+        arms = sorted(self.arms, key=lambda arm: arm.name != PICK)
         checks = demo_checks(arms[0].faults, arms[0].unexplained, arms[0].leak, arms[0].summary)
         result = DemoResult(
             holds=all_hold(checks),
@@ -202,7 +207,7 @@ def curl_line(address: str) -> str:
     return f"curl http://{address}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"
 
 
-def _judge(name: str, records: Sequence[Record], faults: list[FaultRow], observer: Observer) -> Arm:
+def _judge(name: str, records: Sequence[Record], faults: list[FaultRow], observer: Observer, *, why: Why | None) -> Arm:
     for_s = max((record.end_s or 0.0 for record in records), default=0.0)
     killed = next(row for row in faults if row.target == KILLED)
     small = next(row for row in faults if row.target == SMALL)
@@ -221,6 +226,7 @@ def _judge(name: str, records: Sequence[Record], faults: list[FaultRow], observe
         unexplained=unexplained,
         faults=faults,
         trail=trail_of(records, observer),
+        why=why,
     )
 
 

@@ -9,6 +9,7 @@ from tradewind.lab.faults import (
     earliest,
     emulator_fault,
     flagged,
+    limit_learned,
     out_of_pool,
     share_fell,
 )
@@ -47,7 +48,7 @@ def demo_faults(duration_s: float, *, dark_cells: Sequence[str]) -> list[Planned
             params={"tokens": SMALL_TOKENS, "advertise": False},
             at_s=small[0],
             until_s=small[1],
-            seen=earliest(by_event(SMALL, "verdict."), out_of_pool(SMALL)),
+            seen=earliest(limit_learned(SMALL), by_event(SMALL, "verdict."), out_of_pool(SMALL)),
             within_s=small[1] - small[0],  # how soon long prompts reach it is a matter of chance
             scored=True,
         ),

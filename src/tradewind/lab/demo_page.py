@@ -10,6 +10,7 @@ import msgspec
 import plotly.graph_objects as go
 
 from tradewind import __version__
+from tradewind.lab.demo_why import why_lines, why_rows
 from tradewind.lab.observe import Observer
 from tradewind.measure.record import Record
 
@@ -75,7 +76,8 @@ from the Azure 2023 conversation trace at {result.rate_per_s:g} requests a secon
 {"The same requests once more under round robin." if others else ""}</p>
 <h2>What was injected, when it was seen, what users saw</h2>{_faults(result.arms)}
 <h2>What users saw</h2>{users}
-<h2>Weights over time ({html.escape(first.name)})</h2>{parts[0]}
+{_why(first)}
+<h2>Weights over time ({html.escape(first.name)}; they serve what no pick reaches)</h2>{parts[0]}
 <h2>Time to first token of every request</h2>{parts[1]}
 <h2>Who answered</h2>{parts[2]}
 <h2>What was promised</h2>{_checks(result)}
@@ -109,6 +111,14 @@ def _faults(arms: "list[Arm]") -> str:
             cells += ["?" if one.ttft_p95_s is None else f"{1e3 * one.ttft_p95_s:.0f} ms"]
         rows.append(cells)
     return _table(heads, rows)
+
+
+def _why(arm: "Arm") -> str:
+    if arm.why is None:
+        return ""
+    heads, rows = why_rows(arm.why)
+    lines = "".join(f"<p>{html.escape(line)}</p>" for line in why_lines(arm.why))
+    return f"<h2>Why one request went where it went (* won)</h2>{_table(heads, rows)}{lines}"
 
 
 def _checks(result: "DemoResult") -> str:

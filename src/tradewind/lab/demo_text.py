@@ -7,6 +7,7 @@ from rich.text import Text
 
 from tradewind.lab.checks import checks_table
 from tradewind.lab.demo_checks import FaultRow, quantiles
+from tradewind.lab.demo_why import Why, why_lines, why_rows
 
 if TYPE_CHECKING:
     from tradewind.lab.demo import Arm, DemoResult
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 def summary_tables(result: "DemoResult") -> list[Table | Text]:
     """Faults, users, shares, promises, and where the report lies."""
     tables: list[Table | Text] = [faults_table(result.arms), users_table(result.arms), shares_table(result.arms)]
-    tables.append(checks_table(result.checks, title="What was promised (weights)"))
+    if result.arms[0].why is not None:
+        tables.extend(why_tables(result.arms[0].why))
+    tables.append(checks_table(result.checks, title="What was promised (pick)"))
     for arm in result.arms[:1]:
         tables.extend(Text(f"unexplained: {line}", style="red") for line in arm.unexplained[:10])
     verdict = "Everything promised held." if result.holds else "Something promised did NOT hold."
@@ -82,6 +85,17 @@ def shares_table(arms: "list[Arm]") -> Table:
     for cell in sorted({cell for arm in arms for cell in arm.shares}):
         table.add_row(cell, *(_percent(arm.shares.get(cell, 0.0)) for arm in arms))
     return table
+
+
+def why_tables(why: Why) -> list[Table | Text]:
+    """Why one request went where it went; * marks the cell that won."""
+    heads, rows = why_rows(why)
+    table = Table(title="Why one request went where it went (* won)", title_justify="left")
+    for head in heads:
+        table.add_column(head, justify="left" if head == "cell" else "right")
+    for row in rows:
+        table.add_row(*row)
+    return [table, *(Text(line) for line in why_lines(why))]
 
 
 def _percent(ratio: float | None) -> str:

@@ -152,6 +152,16 @@ def out_of_pool(cell: str) -> Callable[[Observer, float], Seen | None]:
     return by_cells(lambda cells: cell in cells and cells[cell].weight is None, "out of the pool")
 
 
+def limit_learned(cell: str) -> Callable[[Observer, float], Seen | None]:
+    """Seen when the picker has learned how long a request the cell takes."""
+
+    def holds(cells: Mapping[str, CellSeen]) -> bool:
+        picked = cells[cell].picked if cell in cells else None
+        return picked is not None and picked.learned_limit_tokens is not None
+
+    return by_cells(holds, "the picker learned its limit")
+
+
 def flagged(cells: Sequence[str], flag: str) -> Callable[[Observer, float], Seen | None]:
     """Seen when every one of the cells carries the flag."""
     return by_cells(lambda seen: all(cell in seen and flag in seen[cell].flags for cell in cells), f"flag {flag}")

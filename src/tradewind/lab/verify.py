@@ -6,6 +6,7 @@ python -m tradewind.lab.verify [--only 2/3 ...] [--state DIR] [--out build/verif
 import argparse
 import asyncio
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,7 @@ Result = TypeVar("Result")
 MISMATCH_SEEDS = (1, 2, 3)  # a run has about 340 long prompts, so that one refusal is 0.3 %
 BASELINES = ("round-robin", "least-request", "least-request:9")
 FIELD_CASES = (1, 2, 5, 6, 8, 9, 11, *range(13, 22), 26, 27, 28, *range(30, 34), *range(35, 46), 48, *range(62, 66))
+PICK_FIELD_CASES = (12, *range(22, 26), 29, 34, 46, 47, *range(49, 55), 60, 61)
 CLONE_BOUND_S = 300.0
 PICK_REFUSALS = 3  # by a cell that does not say how short it is
 PICK_REROUTE_P99_S = 0.6
@@ -253,6 +255,24 @@ def _runs(bench: Bench, course: pick_policies.Course) -> list[pick_policies.Poli
     return [bench.live(course.grid(name), partial(script, policy=name)) for name in pick_policies.POLICIES]
 
 
+def _pick_field_cases(bench: Bench) -> list[Check]:
+    """Every case is named in a file of tests, and these files pass."""
+    bench.say("files of tests that name the field cases")
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(Path("tests").rglob("test_*.py"))}
+    naming: dict[int, list[Path]] = {}
+    for case in PICK_FIELD_CASES:
+        mark = re.compile(rf"FC-{case}\b|fc_{case}_")
+        naming[case] = [path for path, text in texts.items() if mark.search(text)]
+    missing = [f"FC-{case}" for case, paths in naming.items() if not paths]
+    files = sorted({str(path) for paths in naming.values() for path in paths})
+    done = subprocess.run([*_PYTEST, *files], capture_output=True, text=True, check=False)
+    last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
+    return [
+        at_most("picked field cases without a test", len(missing), 0, unit="cases", note=" ".join(missing)),
+        at_most("files that name them: exit status", done.returncode, 0, note=f"{len(files)} files; {last}"),
+    ]
+
+
 def _pick_ladder(bench: Bench) -> list[Check]:
     async def script(grid: LiveGrid) -> list[Check]:
         bench.say("100 RPS; the picker is killed, frozen, slowed: 65 s")
@@ -284,6 +304,7 @@ ITEMS: tuple[Item, ...] = (
     Item(item="3/2", title="failover, picked", run=_pick_failover),
     Item(item="3/3", title="policies of the picker, live", run=_pick_policies),
     Item(item="3/4", title="the picker killed, frozen, slow", run=_pick_ladder),
+    Item(item="3/6", title="field cases of picking", run=_pick_field_cases),
 )
 
 
