@@ -198,6 +198,7 @@ class AdsServer:
                 writer.cancel()
         finally:
             del self._streams[stream]
+            self._progressed()  # the others may have been settled for long
             self._ignored += stream.ignored
             self._on_event(AdsEvent(name="disconnected", node=node))
 
@@ -205,8 +206,12 @@ class AdsServer:
         self._take(opening, session)
         async for request in requests:
             self._take(request, session)
-            self._progress.set()
-            self._progress = asyncio.Event()
+            self._progressed()
+
+    def _progressed(self) -> None:
+        """Wakes who waits for all to be settled."""
+        self._progress.set()
+        self._progress = asyncio.Event()
 
     def _take(self, request: _Request, session: "_Session") -> None:
         kind: str = request.type_url
