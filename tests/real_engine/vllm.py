@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import json
 import os
 import signal
 import socket
@@ -35,12 +36,17 @@ _ENVIRONMENT = {
 class RealEngine:
     """A running vLLM. Starting it blocks until it serves: 26-60 s on two cores."""
 
-    def __init__(self, *, port: int = 0, limits: Limits = LIMITS) -> None:
+    def __init__(self, *, port: int = 0, limits: Limits = LIMITS, kv_events: str = "") -> None:
+        """`kv_events`: where it publishes them, e.g. "ipc:///tmp/kv"; "" = nowhere."""
         self.port = port or _free_port()
         self.log = BUILD / f"vllm-{self.port}.log"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                _command(self.port, limits), stdout=log, stderr=log, env=_environment(), start_new_session=True
+                _command(self.port, limits, kv_events),
+                stdout=log,
+                stderr=log,
+                env=_environment(),
+                start_new_session=True,
             )
         guard = Path(__file__).with_name("guard.py")
         self._guard = subprocess.Popen([sys.executable, str(guard), str(self._process.pid)], stdin=subprocess.PIPE)
@@ -74,8 +80,10 @@ class RealEngine:
             time.sleep(0.25)
 
 
-def _command(port: int, limits: Limits) -> list[str]:
+def _command(port: int, limits: Limits, kv_events: str) -> list[str]:
+    events = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": kv_events, "topic": "kv"}
     flags = {
+        **({"--kv-events-config": json.dumps(events)} if kv_events else {}),
         "--model": str(MODEL_DIR),
         "--host": "127.0.0.1",
         "--port": str(port),
