@@ -33,7 +33,8 @@ SHARED = "You are a helpful assistant who knows all winds by name. " * 160  # so
 @pytest.fixture(scope="module")
 def shared_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PickFleet]:
     """For tests that leave the grid as they found it."""
-    with pick_fleet(tmp_path_factory.mktemp("pick")) as fleet:
+    # Patient: on a busy machine the picker's 50 ms run out, and then the shares decide.
+    with pick_fleet(tmp_path_factory.mktemp("pick"), timeout_s=1.0) as fleet:
         yield fleet
 
 
@@ -187,17 +188,18 @@ def by_weights(fleet: PickFleet, weights: dict[str, int], count: int = 18) -> No
     assert all(abs(after[cell] - before[cell] - fair[cell]) <= 1.5 for cell in CELLS), (before, after, weights)
 
 
-def test_fc_46_a_frozen_gateway_leaves_requests_to_the_weights(fleet: PickFleet) -> None:
-    process = fleet.rig.process
-    assert process is not None
-    weights = fleet.rig.weights()
-    process.send_signal(signal.SIGSTOP)
-    try:
-        by_weights(fleet, weights)
-    finally:
-        process.send_signal(signal.SIGCONT)
-    fleet.picking()
-    fleet.settled()  # questions that Envoy gave up on were answered late, to nobody
+def test_fc_46_a_frozen_gateway_leaves_requests_to_the_weights(tmp_path: Path) -> None:
+    with pick_fleet(tmp_path) as fleet:
+        process = fleet.rig.process
+        assert process is not None
+        weights = fleet.rig.weights()
+        process.send_signal(signal.SIGSTOP)
+        try:
+            by_weights(fleet, weights)
+        finally:
+            process.send_signal(signal.SIGCONT)
+        fleet.picking()
+        fleet.settled()  # questions that Envoy gave up on were answered late, to nobody
 
 
 def test_fc_46_a_killed_gateway_leaves_requests_to_the_weights_and_picks_resume(tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ def pick_fleet(
     limits: Mapping[str, int] | None = None,
     routing: str = "pick",
     residency: Sequence[ResidencyConfig] = (),
+    timeout_s: float = 0.05,
 ) -> Iterator[PickFleet]:
     """Cells a, b and c, picked from once this returns; `limits`: what a cell says of its max_model_len."""
     sites, limits = sites or {}, limits or {}
@@ -113,7 +114,8 @@ def pick_fleet(
         stack.enter_context(pytest.MonkeyPatch.context()).setenv(EXPLAIN_ENV, EXPLAIN_KEY)
         engines = {cell: stack.enter_context(FakeEngine()) for cell in CELLS}
         control = stack.enter_context(ViewControl())
-        settings = {"routing": routing, "pick": PickConfig(explain_key_env=EXPLAIN_ENV), "residency": list(residency)}
+        settings = {"routing": routing, "pick": PickConfig(explain_key_env=EXPLAIN_ENV, timeout_s=timeout_s)}
+        settings["residency"] = list(residency)
         rig = stack.enter_context(gateway_rig(directory, [control.address], **settings))  # type: ignore[arg-type]
         for cell, engine in engines.items():
             view = ready_cell(cell, engine.address, site=sites.get(cell, "east"), max_model_len=limits.get(cell))
