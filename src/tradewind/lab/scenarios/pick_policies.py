@@ -6,7 +6,7 @@ slow-downs (disturbance D) and requests that share nothing.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tradewind.config.schema import GridConfig
 from tradewind.lab import watch
@@ -18,7 +18,7 @@ from tradewind.lab.scenarios.common import failures_text, success_ratio, under_l
 from tradewind.measure.record import Record
 from tradewind.measure.summary import Summary, shares, summarise
 from tradewind.sim.disturbances import Change, changes
-from tradewind.workload.art import art_trace
+from tradewind.workload.art import ArtShape, art_trace
 from tradewind.workload.classes import baseline_mixed
 from tradewind.workload.mooncake import Trace
 from tradewind.workload.plan import Plan, Planned
@@ -60,7 +60,7 @@ class PolicyRun:
 
 
 def far_course(*, seed: int, for_s: float, state_dir: str, time_scale: float = 2.0) -> Course:
-    """Three 2 x L40S cells at 32, 120 and 218 ms."""
+    """Three 2 x L40S cells at 32, 120 and 218 ms. A shorter trace has fewer users: with all of them little is shared."""
 
     def grid(policy: str) -> GridConfig:
         return emulated_grid(
@@ -68,7 +68,11 @@ def far_course(*, seed: int, for_s: float, state_dir: str, time_scale: float = 2
             policy=_picked_by(policy), max_num_seqs=ART_SEQUENCES, seed=seed, state_dir=state_dir, name="far",
         )  # fmt: skip
 
-    trace = art_trace(stream(seed, "art"), for_s=for_s / time_scale, time_scale=time_scale)
+    whole = ArtShape()
+    window_s = for_s / time_scale
+    users = max(1, round(whole.users * window_s / whole.window_s))  # each asks as often as in the whole trace
+    shape = replace(whole, window_s=window_s, users=users)
+    trace = art_trace(stream(seed, "art"), shape=shape, time_scale=time_scale)
     return Course(name="far", grid=grid, trace=trace, for_s=for_s)
 
 
