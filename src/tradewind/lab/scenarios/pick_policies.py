@@ -60,7 +60,7 @@ class PolicyRun:
 
 
 def far_course(*, seed: int, for_s: float, state_dir: str, time_scale: float = 2.0) -> Course:
-    """Three 2 x L40S cells at 32, 120 and 218 ms. A shorter trace has fewer users: with all of them little is shared."""
+    """Three 2 x L40S cells at 32, 120 and 218 ms. A shorter trace has fewer users: of all, few come twice."""
 
     def grid(policy: str) -> GridConfig:
         return emulated_grid(
