@@ -210,6 +210,7 @@ def test_fc_46_a_killed_gateway_leaves_requests_to_the_weights_and_picks_resume(
         by_weights(fleet, weights)
         with Load(fleet.rig, per_s=30) as load:
             fleet.rig.start()
+            fleet.sent = 0  # the new process counts from its start
             fleet.picking()
             seen = len(load.answers)
             fleet.rig.until(lambda: len(load.answers) > seen + 15)
