@@ -16,7 +16,6 @@ from tradewind.core.memory import Lengths
 from tradewind.core.settings import CapabilitySettings
 
 MAX_MAXIMA = 256
-SHORT = "serves "  # how the reason of a drain begins that is about prompt lengths alone
 
 
 @dataclass(slots=True)
@@ -94,7 +93,7 @@ def too_small(
     out: dict[str, str] = {}
     proven = {cell for cell, limit in limits.items() if limit is not None and limit < min(seen, largest)}
     if proven and len(limits) - len(proven) >= max(1, math.ceil(settings.keep_proven * len(limits) - 1e-9)):
-        out.update((cell, f"{SHORT}{limits[cell]} tokens, {seen:.0f} seen") for cell in sorted(proven))
+        out.update((cell, f"serves {limits[cell]} tokens, {seen:.0f} seen") for cell in sorted(proven))
     short = {
         cell
         for cell, limit in limits.items()
@@ -102,5 +101,5 @@ def too_small(
     } | set(out)
     if len(limits) - len(short) >= math.ceil(settings.keep_unproven * len(limits) - 1e-9):
         for cell in sorted(short - set(out)):
-            out[cell] = f"{SHORT}{limits[cell]} tokens, peers {largest}, long prompts not ruled out"
+            out[cell] = f"serves {limits[cell]} tokens, peers {largest}, long prompts not ruled out"
     return out

@@ -21,6 +21,7 @@ class Overlay:
     cap: int
     drained: bool
     reason: str
+    short: bool = False  # only prompts over its stated limit are the trouble
 
 
 @dataclass(slots=True)
@@ -79,7 +80,7 @@ def overlays(
         _stated_limits(pool, settings, found, now_s)
         pool.relimit = False
     for cell_id, why in pool.small.items():
-        found.by_cell.setdefault(cell_id, Overlay(1, drained=True, reason=why))
+        found.by_cell.setdefault(cell_id, Overlay(1, drained=True, reason=why, short=True))
     budget = _Budget(pool, found, settings)
     for track in pool.cells if verdicts else ():
         hold = verdicts.get(track.cell_id)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
-from tradewind.core.capability import SHORT
 from tradewind.model.cell import Cell, CellState
 from tradewind.model.routing import Endpoint, PoolRouting, Routing, WeightDecision
 from tradewind.model.view import CellView, GridView
@@ -61,7 +60,7 @@ class Router:
             if cell_view.state is CellState.READY:
                 row = rows.get(cell.cell_id)
                 out = row is not None and row.drained
-                if row is not None and out and self._picks and row.reason.startswith(SHORT):
+                if row is not None and row.short and self._picks:
                     row, out = None, False
                 endpoint = self._endpoint(cell, 1 if row is None else row.weight)
                 endpoints[cell.cell_id] = endpoint

@@ -279,9 +279,10 @@ class WeightScorer:
 
     @staticmethod
     def _row(track: CellTrack, overlay: Overlay | None) -> WeightRow:
-        weight, drained, reason = track.weight, False, ""
+        weight, drained, reason, short = track.weight, False, "", False
         if overlay is not None:
-            weight, drained, reason = min(weight, overlay.cap), overlay.drained, overlay.reason
+            weight, drained = min(weight, overlay.cap), overlay.drained
+            reason, short = overlay.reason, overlay.short
         return WeightRow(
             cell_id=track.cell_id,
             weight=weight,
@@ -292,6 +293,7 @@ class WeightScorer:
             backpressure=track.backpressure_value,
             blind=track.is_blind,
             drained=drained,
+            short=short,
             reason=reason,
             signals=named(track.signals),
             flags=track.flags,

@@ -43,7 +43,8 @@ class WeightRow:
     ramp: float = 1.0
     backpressure: float = 1.0
     blind: bool = False
-    drained: bool = False  # left out of the pool: alert, verdict or local ejection
+    drained: bool = False  # left out of the pool: alert, verdict, stated limit or local ejection
+    short: bool = False  # drained for nothing but its stated limit: it could serve short prompts
     reason: str = ""
     signals: tuple[tuple[str, float | None], ...] = ()  # the ten normalised signals, by name
     flags: tuple[str, ...] = ()

@@ -190,11 +190,3 @@ def test_an_engine_restart_empties_what_is_believed_of_its_cache() -> None:
     index.record("a", blocks(1, 2), 3.0)
     made.observe_view(grid(cell_view("a", incarnation="i3")), 4.0)
     assert index.matches(blocks(1, 2)) == {"a": 2}
-
-
-def test_decisions_are_remembered_within_a_bound() -> None:
-    made = picker(cell_view("a"), settings=PickSettings(recent=3))
-    asked = [request() for _ in range(5)]
-    decisions = [picked(made, ask) for ask in asked]
-    assert made.find(asked[4].request_id) == decisions[4]
-    assert made.find(asked[0].request_id) is None

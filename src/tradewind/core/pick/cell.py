@@ -1,5 +1,6 @@
 """One cell as the picker sees it: what the view says of it, the path to it, and what is booked on it."""
 
+from collections.abc import Container
 from hashlib import blake2b
 from math import exp, inf
 from typing import NamedTuple
@@ -56,9 +57,7 @@ class PickCell:
         "samples",
         "sent_before_reading",
         "served_hit_tokens",
-        "set_limit",
         "site",
-        "stated_limit",
         "weight",
         "why",
         "work",
@@ -73,9 +72,7 @@ class PickCell:
         self.models: tuple[str, ...] = ()
         self.modalities: frozenset[str] | None = None
         self.ready = self.drained = False
-        self.stated_limit: int | None = None
-        self.set_limit: int | None = None  # learned elsewhere and handed over
-        self.limit = inf  # the smaller of the two
+        self.limit = inf  # max_model_len as the engine states it
         self.kv_capacity_tokens = rates.kv_capacity_tokens
         self.rtt_s: float | None = None
         self.weight = 1
@@ -98,11 +95,10 @@ class PickCell:
         self.set_address(address)
         self.ready = view.state is CellState.READY
         self.why = "" if self.ready else view.reason or view.state.value
-        self.stated_limit = capabilities.max_model_len
+        self.limit = inf if capabilities.max_model_len is None else capabilities.max_model_len
         self.kv_capacity_tokens = capabilities.kv_capacity_tokens or self.rates.kv_capacity_tokens
         listed = dict(cell.labels).get(MODALITIES_LABEL)
         self.modalities = None if listed is None else frozenset(filter(None, listed.replace(" ", "").split(",")))
-        self.join_limits()
         return self._observe_engine(view)
 
     def set_address(self, address: str) -> None:
@@ -111,10 +107,9 @@ class PickCell:
             self.address = address
             self.host = address.rpartition(":")[0].strip("[]")
 
-    def join_limits(self) -> None:
-        """Which of the stated and the handed-over limit holds."""
-        stated, handed = self.stated_limit, self.set_limit
-        self.limit = min(inf if stated is None else stated, inf if handed is None else handed)
+    def within(self, addresses: Container[str]) -> bool:
+        """Whether a hint allows it: its "ip:port" is named, or its host alone."""
+        return self.address in addresses or self.host in addresses
 
     def _observe_engine(self, view: CellView) -> bool:
         engine = view.telemetry.engine

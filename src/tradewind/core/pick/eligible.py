@@ -109,7 +109,7 @@ class Eligibility:
         addresses = request.allowed_addresses
         if addresses is not None:
             allowed = frozenset(addresses)
-            if not sieve.keep(lambda cell: "" if cell.address in allowed or cell.host in allowed else "subset hint"):
+            if not sieve.keep(lambda cell: "" if cell.within(allowed) else "subset hint"):
                 return sieve.refuse(RefusalKind.NO_CELL, "no ready cell among the addresses that were allowed")
         if request.modalities and not sieve.keep(lambda cell: _unserved(cell, request.modalities)):
             kinds = ", ".join(request.modalities)

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Protocol
 
-from tradewind.core.capability import SHORT
 from tradewind.core.numbers import known, median
 from tradewind.core.pick.calibration import Calibration
 from tradewind.core.pick.cell import OthersLoad, PickCell
@@ -36,7 +35,6 @@ class PickFleet:
         self._gone: dict[str, PickCell] = {}  # left the view with work in flight
         self._table = RateTable()
         self._reach: dict[str, str] = {}
-        self._limits: dict[str, int] = {}
         self._rtts_s: dict[str, float] = {}
         self._pools: dict[str, Pool] | None = None
         self.calibration = Calibration(settings.learning)
@@ -103,7 +101,7 @@ class PickFleet:
         by_id = {row.cell_id: row for row in rows}
         for cell in self._cells.values():
             row = by_id.get(cell.cell_id)
-            drained = row is not None and row.drained and not row.reason.startswith(SHORT)
+            drained = row is not None and row.drained and not row.short
             cell.weight = row.weight if row is not None else 1
             if drained != cell.drained:
                 cell.drained = drained
@@ -124,14 +122,6 @@ class PickFleet:
         self._reach = dict(reach)
         for cell in self._cells.values():
             cell.set_address(self._address(self._views[cell.cell_id]))
-
-    def set_limits(self, limits: Mapping[str, int]) -> None:
-        """Limits learned elsewhere."""
-        self._limits = dict(limits)
-        for cell in self._cells.values():
-            cell.set_limit = self._limits.get(cell.cell_id)
-            cell.join_limits()
-        self.changed()
 
     def limits_changed(self) -> None:
         """Something was learned of a limit: pools change when a cell becomes limited, or free."""
@@ -178,7 +168,6 @@ class PickFleet:
         work = Work(rates, slowness, saturation=self._settings.cost.others_saturation)
         cell = PickCell(cell_id, rates, work, self.calibration.add_cell(cell_id, rates))
         cell.rtt_s = self._rtts_s.get(cell_id)
-        cell.set_limit = self._limits.get(cell_id)
         return cell
 
     def _leave(self, cell_id: str) -> None:

@@ -3,7 +3,7 @@
 Used by one thread. Time comes in; `first_token` and `finished` may come late and carry the time of the event.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp
@@ -77,7 +77,6 @@ class Picker:
         self._others_s = -1e9  # when other gateways were last heard of
         self._number = 0
         self.counters = PickCounters()
-        self.recent: deque[Decision] = deque(maxlen=settings.recent)
 
     @property
     def policy(self) -> str:
@@ -120,10 +119,6 @@ class Picker:
         """Cell id -> "ip:port" by which this gateway reaches it, where it is not the agent's address."""
         self._fleet.set_reach(reach)
 
-    def set_limits(self, limits: Mapping[str, int]) -> None:
-        """Cell id -> max_model_len learned elsewhere (a probe, another gateway); replaces what was set before."""
-        self._fleet.set_limits(limits)
-
     def clear_limit(self, cell_id: str) -> None:
         """A probe of the refused length passed: what this picker learned of the cell's limit is void."""
         self._fleet.clear_limit(cell_id)
@@ -152,9 +147,7 @@ class Picker:
                 self._ledger.pass_unseen(cell.work, now_s)
         ask = self._ask(request, narrowed.cells, now_s, rng)
         choice = self._policy.choose(ask)
-        decision = self._decide(ask, choice, narrowed.excluded)
-        self.recent.append(decision)
-        return decision
+        return self._decide(ask, choice, narrowed.excluded)
 
     def first_token(self, decision_id: str, now_s: float) -> None:
         """The first body byte of the answer passed the gateway at `now_s`, which may lie in the past."""
@@ -200,10 +193,6 @@ class Picker:
     def cooling(self, now_s: float) -> dict[str, float]:
         """Cell id -> seconds until it is asked again, for cells that asked for less."""
         return {c.cell_id: c.cooling_s - now_s for c in self._fleet.cells() if c.cooling_s > now_s}
-
-    def find(self, request_id: str) -> Decision | None:
-        """The newest decision for a request, while it is remembered."""
-        return next((found for found in reversed(self.recent) if found.request_id == request_id), None)
 
     def _refuse(self, refusal: Refusal) -> Refusal:
         self.counters.refusals[refusal.kind] += 1

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+OTHERS_DECAY_S = 0.5  # other gateways' work counts by exp(-age / this): a stale picture herds worse than none
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostSettings:
@@ -58,12 +60,11 @@ class PickSettings:
     site: str = ""
     known_models: tuple[str, ...] = ()
     estimate_margin: float = 0.15  # by which an estimated prompt may really be longer, or shorter
-    others_decay_s: float = 0.5  # other gateways' work counts by exp(-age / this)
+    others_decay_s: float = OTHERS_DECAY_S
     cooldown_s: float = 1.0  # after 429 or 503 without Retry-After
     cooldown_max_s: float = 120.0
     lease_s: float = 900.0  # a request without an outcome for so long is released
     max_bookings: int = 65_536  # at the bound the oldest is released as if its lease were over
-    recent: int = 1_024  # decisions kept for explaining
     candidates: int = 4
     alternatives: int = 3
     max_excluded: int = 16
