@@ -12,6 +12,7 @@ from tradewind.core.pick.settings import PickSettings
 _HEADER = re.compile(r"[a-z0-9!#$%&'*+.^|~-]{1,64}")  # no underscore: Envoy drops such headers
 _RULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}")  # part of a cluster's name
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+MAX_BODY_BYTES = 64 * 2**20  # of a body that a picker may be shown
 MAX_RESIDENCY_RULES = 64  # each makes a route and a cluster of every pool
 
 
@@ -29,6 +30,9 @@ def _pick(at: str, gateway: GatewayConfig) -> Iterator[Problem]:
         what = f"baseline {gateway.baseline!r} turns scoring off, and routing: pick needs its weights to fall back on"
         write = "routing: weights, or a baseline in pick.policy"
         yield Problem(where=f"{at}.baseline", what=what, write=write)
+    if gateway.pick.max_body_bytes > MAX_BODY_BYTES:
+        what = f"{gateway.pick.max_body_bytes} is more than a picker takes"
+        yield Problem(where=f"{at}.pick.max_body_bytes", what=what, write=f"at most {MAX_BODY_BYTES}")
     if gateway.pick.session_header and not _HEADER.fullmatch(gateway.pick.session_header.lower()):
         yield _no_header(f"{at}.pick.session_header", gateway.pick.session_header)
     if gateway.pick.explain_key_env and not _VARIABLE.fullmatch(gateway.pick.explain_key_env):
@@ -62,6 +66,10 @@ def _epp(at: str, gateway: GatewayConfig) -> Iterator[Problem]:
 
 
 def _residency(at: str, gateway: GatewayConfig, sites: list[str]) -> Iterator[Problem]:
+    headers = sorted({rule.header.lower() for rule in gateway.residency})
+    if len(headers) > 1:
+        what = f"rules look at {', '.join(headers)}, and a request with two of them would follow one rule only"
+        yield Problem(where=f"{at}.residency", what=what, write="the same header in every rule of a gateway")
     if len(gateway.residency) > MAX_RESIDENCY_RULES:
         what = f"{len(gateway.residency)} rules"
         yield Problem(where=f"{at}.residency", what=what, write=f"at most {MAX_RESIDENCY_RULES} rules")

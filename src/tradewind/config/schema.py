@@ -50,7 +50,10 @@ class EppConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ResidencyConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Requests that carry `header: value` are served in `sites` only. Other values of the header are refused."""
+    """Requests that carry `header: value` are served in `sites` only. Other values of the header are refused.
+
+    All rules of a gateway look at one header.
+    """
 
     name: str
     header: str

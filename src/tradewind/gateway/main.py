@@ -11,6 +11,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from tradewind.config.check_pick import MAX_BODY_BYTES
 from tradewind.config.errors import ConfigError, Problem
 from tradewind.config.resolve import resolved_path
 from tradewind.config.schema import ControlConfig, GatewayConfig, GridConfig
@@ -49,7 +50,6 @@ SAVE_S = 1.0
 LEARNED_S = 60.0  # error rates reach the disk so often, verdicts at once
 WATCH_S = 1.0
 EPP_GRACE_S = 1.0
-MAX_PICK_BODY_BYTES = 64 * 2**20  # beyond what any setting lets Envoy send
 GC_YOUNG = 20_000  # allocations between two collections of the youngest generation
 
 
@@ -94,7 +94,7 @@ class Shell:
         self._picker = PickServer(
             str(pick_socket_path(config, gateway.id)),
             self._worker.on_question,
-            max_body_bytes=MAX_PICK_BODY_BYTES,
+            max_body_bytes=MAX_BODY_BYTES,
             on_unheard=self._worker.on_unheard,
         )
         self._epp = self._make_epp()

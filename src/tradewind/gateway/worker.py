@@ -178,6 +178,8 @@ class Worker:
     def on_probe(self, order: ProbeOrder, outcome: Outcome) -> None:
         """The answer to a synthetic request; never counted as a user's."""
         self.ring.add("probe.answered", order.cell_id, f"{order.prompt_bytes} bytes: status {outcome.status}")
+        if self.desk is not None and 200 <= outcome.status < 300:
+            self.desk.picker.clear_limit(order.cell_id)
         if self.steering.scorer.observe_probe(order.cell_id, order, outcome.status, self._clock()):
             self._effects.tick_soon()
 
@@ -241,8 +243,8 @@ class Worker:
 
     def _apply_pick(self, config: GridConfig, gateway: GatewayConfig) -> None:
         """A picker keeps what it has learned unless how it decides has changed."""
-        old, new = self.gateway, gateway
-        if (old.routing, old.pick.policy, old.site) != (new.routing, new.pick.policy, new.site) or self.desk is None:
+        decides = _decides(config, gateway) != _decides(self.config, self.gateway)
+        if decides or self.desk is None:
             self.desk = make_desk(config, gateway, clock=self._clock, rng=self._rng)
             self.steering.picks = self.desk is not None
             return
@@ -355,6 +357,11 @@ class Worker:
     def not_saved(self) -> None:
         """The disk refused: offer the same state again."""
         self._saved_key = None
+
+
+def _decides(config: GridConfig, gateway: GatewayConfig) -> tuple[object, ...]:
+    """What a picker is built from, and cannot change while it runs."""
+    return (gateway.routing, gateway.site, gateway.pick.policy, gateway.pick.session_header, config.models)
 
 
 def model_infos(view: GridView, known: frozenset[str]) -> tuple[ModelInfo, ...]:

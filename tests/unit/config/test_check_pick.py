@@ -32,6 +32,8 @@ RULE = "{name: eu-only, header: x-region, value: eu, sites: [eu]}"
         ("{residency: [{name: a, header: h, value: v, sites: [mars]}]}", "there is no site 'mars'; write one"),
         ("{residency: [{name: a, header: h, value: v, sites: []}]}", "residency[0].sites: no site is allowed"),
         ("{residency: [{name: a, header: h, value: '', sites: [eu]}]}", "is empty or has a rule already"),
+        (f"{{residency: [{RULE}, {RULE.replace('x-region', 'x-team')}]}}", "residency: rules look at x-region, x-team"),
+        ("{pick: {max_body_bytes: 100000000}}", "pick.max_body_bytes: 100000000 is more than a picker takes"),
         (f"{{residency: [{RULE}, {RULE}]}}", "residency[1].name: 'eu-only' is not a name of its own"),
         (f"{{residency: [{RULE}, {RULE.replace('eu-only', 'b')}]}}", "residency[1].value: value 'eu' is empty or has"),
     ],

@@ -109,6 +109,17 @@ def test_fc_29_a_follow_up_goes_to_the_cell_that_holds_the_response() -> None:
     assert ask(at, follow, "/v1/responses").status == 200  # any engine will say that it does not know the id
 
 
+def test_a_cell_that_left_is_nobodys_home_when_it_comes_back() -> None:
+    """Whether or not its engine states a KV capacity; these do not."""
+    at = desk()
+    name = told(ask(at, {"model": "m", "input": "hello"}, "/v1/responses"), "x-tw-decision")
+    at.on_outcome(Outcome(request_id="r", cell_id="b", status=200, decision_id=name, stored_id="resp_1"), 101.0)
+    at.observe_view(replace(VIEW, cells=tuple(cell for cell in VIEW.cells if cell.cell.cell_id != "b")), 102.0)
+    at.observe_view(VIEW, 103.0)
+    follow = {"model": "m", "input": "and?", "previous_response_id": "resp_1"}
+    assert len({told(ask(at, follow, "/v1/responses"), "x-tw-cell") for _ in range(60)}) > 1
+
+
 def test_fc_60_residency_narrows_the_choice() -> None:
     rule = ResidencyConfig(name="r", header="x-region", value="c", sites=["site-c"])
     at = desk(residency=[rule])

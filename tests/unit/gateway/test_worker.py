@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace as with_fields
 
-from tradewind.config.schema import GatewayConfig, GridConfig, LimitsConfig
+from tradewind.config.schema import GatewayConfig, GridConfig, LimitsConfig, PickConfig
 from tradewind.gateway.worker import Worker
 from tradewind.model.cell import Capabilities, Cell, CellState
 from tradewind.model.outcome import Outcome
@@ -203,6 +203,34 @@ def test_fc_48_a_reload_applies_limits_and_models_and_keeps_members(tmp_path: Pa
     rig.tick()
     assert {pool.model for pool in rig.worker.steering.in_force.pools} == {"m", "later"}  # type: ignore[union-attr]
     assert rig.worker.weights() == {"x": 134}
+
+
+def test_fc_48_a_reload_follows_what_the_picker_is_built_from(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, routing="pick")
+    desk = rig.worker.desk
+    gateway = rig.config.gateways[0]
+    assert rig.worker.apply(with_fields(rig.config, gateways=[with_fields(gateway, gamma=2.0)])) == ""
+    assert rig.worker.desk is desk  # nothing that it decides by
+    session = with_fields(gateway, pick=PickConfig(session_header="x-session"))
+    assert rig.worker.apply(with_fields(rig.config, gateways=[session])) == ""
+    assert rig.worker.desk is not desk
+    assert rig.worker.apply(with_fields(rig.config, gateways=[with_fields(gateway, routing="weights")])) == ""
+    assert rig.worker.desk is None
+
+
+def test_a_probe_that_passes_voids_what_the_picker_learned(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, routing="pick")
+    rig.show(cell("x", 1000))
+    rig.tick()
+    assert rig.worker.desk is not None
+    found = rig.worker.desk.picker.fleet.get("x")
+    assert found is not None
+    found.learned.on_refused(3_000, peers_served=9_000, now_s=rig.now_s)
+    order = ProbeOrder(cell_id="x", model="m", prompt_bytes=12_000, max_tokens=1)
+    rig.worker.on_probe(order, served("x")._replace(status=400, synthetic=True))
+    assert not found.learned.quiet
+    rig.worker.on_probe(order, served("x")._replace(synthetic=True))
+    assert found.learned.quiet
 
 
 def test_fc_48_a_file_without_this_gateway_is_refused(tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ from tradewind.core.pick.picker import Picker
 from tradewind.core.prefix.index import PrefixIndex
 from tradewind.core.tokens.estimate import TokenEstimator
 from tradewind.core.tokens.shape import PromptShape
-from tradewind.gateway.epp.subset import holds
 from tradewind.gateway.pick.memory import MAX_ID_CHARS, Memory, Sent, sent_of
 from tradewind.gateway.pick.others import Others
 from tradewind.gateway.pick.server import LEFT_TO_SHARES, Question, Reply
 from tradewind.gateway.requests.homes import ResponseHomes
 from tradewind.gateway.requests.parse import RequestParser
 from tradewind.gateway.requests.result import ParsedRequest, Refused
+from tradewind.model.cell import Capabilities
 from tradewind.model.decision import Decision, Refusal, RefusalKind
 from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
@@ -73,7 +73,7 @@ class DeskCounters:
 
 
 class PickDesk:
-    """One per gateway process. No method raises; `clock` is monotonic seconds."""
+    """One per gateway process; `clock` is monotonic seconds. `answer` never raises."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class PickDesk:
         self._open: OrderedDict[str, Sent] = OrderedDict()
         self._others = Others()
         self._homes = ResponseHomes()
-        self._capacities: dict[str, int] = {}
+        self._capacities: dict[str, int | None] = {}  # of every cell of the newest view, in blocks; None = not said
         self.seconds = 0.0  # spent deciding, for metrics
 
     # --- questions --------------------------------------------------------------------------------------------
@@ -177,7 +177,8 @@ class PickDesk:
         """The cell that holds this response; None when it is unknown or not to be had: any engine will then say so."""
         home = self._homes.home(response_id, now_s)
         cell = self.picker.fleet.get(home) if home is not None else None
-        if cell is None or not holds(request.allowed_addresses, cell.address):
+        allowed = request.allowed_addresses
+        if cell is None or not (allowed is None or cell.within(allowed)):
             return None
         there = replace(request, allowed_addresses=(cell.address,))
         found = self.picker.pick(there, now_s=now_s, rng=self._rng)
@@ -266,18 +267,19 @@ class PickDesk:
     def observe_view(self, view: GridView, now_s: float) -> None:
         """The newest grid view; the index keeps as much of each cell as its engine can hold for this gateway."""
         self.picker.observe_view(view, now_s)
-        capacities = {
-            item.cell.cell_id: item.cell.capabilities.kv_capacity_tokens // BLOCK_TOKENS // self.settings.gateways
-            for item in view.cells
-            if item.cell.capabilities.kv_capacity_tokens
-        }
+        capacities = {item.cell.cell_id: self._blocks(item.cell.capabilities) for item in view.cells}
         for cell_id, blocks in capacities.items():
-            if self._capacities.get(cell_id) != blocks:
+            if blocks is not None and self._capacities.get(cell_id) != blocks:
                 self.index.set_capacity(cell_id, blocks)
-        for cell_id in self._capacities.keys() - {item.cell.cell_id for item in view.cells}:
+        for cell_id in sorted(self._capacities.keys() - capacities.keys()):
             self.index.remove_cell(cell_id)
             self._homes.forget(cell_id)
         self._capacities = capacities
+
+    def _blocks(self, capabilities: Capabilities) -> int | None:
+        """What of an engine's cache this gateway may think its own."""
+        tokens = capabilities.kv_capacity_tokens
+        return tokens // BLOCK_TOKENS // self.settings.gateways if tokens else None
 
 
 def narrowed(request: Request, sites: tuple[str, ...]) -> Request:

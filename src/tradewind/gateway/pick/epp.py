@@ -52,30 +52,23 @@ class DeskPickService:
         partial: bool,
         allowed_addresses: tuple[str, ...] | None,
     ) -> Decision | Refusal:
-        """A cell for one request; one without a body goes to any cell of the only pool."""
+        """A cell for one request; one without a body may go to any cell."""
         desk, request_id = self._desk(), headers.get("x-request-id", "")
         if desk is None:
             return Refusal(request_id=request_id, kind=RefusalKind.NO_CELL, message="this gateway does not pick")
         now_s = self._clock()
-        request, shape, follows = self._bodiless(desk, request_id), exact_shape(1), ""
+        request, shape, follows = Request(request_id=request_id, model="", prompt_tokens=1), exact_shape(1), ""
         if body or headers.get(":method", "POST") == "POST":
             parsed = desk.read(body, path=path, headers=headers, partial=partial)
             if isinstance(parsed, Refused):
                 return Refusal(request_id=request_id, kind=RefusalKind.UNREADABLE, message=parsed.message)
             request, shape, follows = parsed.request, parsed.shape, parsed.previous_response_id
-        if request is None:
-            message = "a request without a body needs the header tradewind-model"
-            return Refusal(request_id=request_id, kind=RefusalKind.UNREADABLE, message=message)
         if allowed_addresses is not None:
             request = replace(request, allowed_addresses=allowed_addresses)
         found = desk.decide(request, shape, now_s, follows=follows)
         if isinstance(found, Decision):
             self._start(found, request_id, len(body), now_s)
         return found
-
-    def _bodiless(self, desk: PickDesk, request_id: str) -> Request | None:
-        models = sorted({model for cell in desk.picker.fleet.cells() for model in cell.models})
-        return Request(request_id=request_id, model=models[0], prompt_tokens=1) if models else None
 
     def _start(self, decision: Decision, request_id: str, request_bytes: int, now_s: float) -> None:
         self._started[decision.decision_id] = _Started(request_id, now_s, decision.cell_id, request_bytes, None)

@@ -1,9 +1,9 @@
 """The picker's state as Prometheus series; labels are cells, kinds of refusal and hardware classes, all bounded."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tradewind.gateway.families import MAX_CELLS, Family, counter, counters, gauge, gauges
-from tradewind.gateway.status import PickStatus
+from tradewind.gateway.status import PickCellRow, PickStatus
 
 MAX_CLASSES = 64
 
@@ -52,41 +52,22 @@ def _bookkeeping(pick: PickStatus) -> Iterator[Family]:
 
 def _cells(pick: PickStatus) -> Iterator[Family]:
     cells = pick.cells[:MAX_CELLS]
-    name = "pick_cell"
-    yield gauges(f"{name}_in_flight_requests", "In flight from here", "cell", ((c.cell_id, c.in_flight) for c in cells))
-    yield gauges(
-        f"{name}_waiting_tokens",
-        "Prompt tokens sent from here that wait for a first token, without what is cached",
-        "cell",
-        ((c.cell_id, c.waiting_tokens) for c in cells),
-    )
-    yield gauges(
-        f"{name}_slowness_ratio",
-        "Time to first token over what its hardware class should take, learned",
-        "cell",
-        ((c.cell_id, c.slowness_ratio) for c in cells),
-    )
-    yield gauges(
-        f"{name}_cooling_seconds",
-        "Until a cell that asked for less is asked again",
-        "cell",
-        ((c.cell_id, c.cooling_s or 0.0) for c in cells),
-    )
-    yield gauges(
-        f"{name}_learned_limit_tokens",
-        "Requests so long are not sent, learned from refusals",
-        "cell",
-        ((c.cell_id, c.learned_limit_tokens) for c in cells),
-    )
-    yield counters(
-        f"{name}_predicted_hit_tokens",
-        "Prompt tokens expected in the prefix cache, of requests whose engine told",
-        "cell",
-        ((c.cell_id, c.predicted_hit_tokens) for c in cells),
-    )
-    yield counters(
-        f"{name}_served_hit_tokens",
-        "Prompt tokens that the engine found in its prefix cache",
-        "cell",
-        ((c.cell_id, c.served_hit_tokens) for c in cells),
-    )
+
+    def rows(value: Callable[[PickCellRow], float | None]) -> list[tuple[str, float | None]]:
+        return [(cell.cell_id, value(cell)) for cell in cells]
+
+    name, label = "pick_cell", "cell"
+    what = "In flight from here"
+    yield gauges(f"{name}_in_flight_requests", what, label, rows(lambda cell: cell.in_flight))
+    what = "Prompt tokens sent from here that wait for a first token, without what is cached"
+    yield gauges(f"{name}_waiting_tokens", what, label, rows(lambda cell: cell.waiting_tokens))
+    what = "Time to first token over what its hardware class should take, learned"
+    yield gauges(f"{name}_slowness_ratio", what, label, rows(lambda cell: cell.slowness_ratio))
+    what = "Until a cell that asked for less is asked again"
+    yield gauges(f"{name}_cooling_seconds", what, label, rows(lambda cell: cell.cooling_s or 0.0))
+    what = "Requests so long are not sent, learned from refusals"
+    yield gauges(f"{name}_learned_limit_tokens", what, label, rows(lambda cell: cell.learned_limit_tokens))
+    what = "Prompt tokens expected in the prefix cache, of requests whose engine told"
+    yield counters(f"{name}_predicted_hit_tokens", what, label, ((c.cell_id, c.predicted_hit_tokens) for c in cells))
+    what = "Prompt tokens that the engine found in its prefix cache"
+    yield counters(f"{name}_served_hit_tokens", what, label, ((c.cell_id, c.served_hit_tokens) for c in cells))

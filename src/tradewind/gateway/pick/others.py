@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tradewind.core.pick.cell import OthersLoad
+from tradewind.core.pick.settings import OTHERS_DECAY_S
 from tradewind.model.view import CellLoad, GatewayLoad
 
-DECAY_S = 0.5  # work that was told so long ago counts 1/e: a stale picture herds worse than none
 FORGOTTEN_S = 5.0
 MAX_GATEWAYS = 256
 
@@ -36,7 +36,7 @@ class Others:
         self._told = {name: told for name, told in self._told.items() if now_s - told.at_s < FORGOTTEN_S}
         sums: dict[str, OthersLoad] = {}
         for told in self._told.values():
-            fresh = math.exp(-max(0.0, now_s - told.at_s) / DECAY_S)
+            fresh = math.exp(-max(0.0, now_s - told.at_s) / OTHERS_DECAY_S)
             for cell in told.cells:
                 sofar = sums.get(cell.cell_id, OthersLoad())
                 sums[cell.cell_id] = OthersLoad(

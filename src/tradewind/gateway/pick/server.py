@@ -55,14 +55,12 @@ class PickServer:
     ) -> None:
         """`on_unheard` is given an answer that Envoy did not wait for: the request went another way, or its end."""
         self._path = path
-        self._answer = answer
-        self._on_unheard = on_unheard
-        self._max_body_bytes = max_body_bytes
+        self.answer = answer
+        self.on_unheard = on_unheard
+        self.max_body_bytes = max_body_bytes
         self._server: asyncio.Server | None = None
         self.connections: set[_Connection] = set()
-        self.questions = 0
         self.broken = 0  # connections closed for breaking a bound or HTTP
-        self.too_late = 0  # answers that Envoy did not wait for
 
     async def start(self) -> None:
         """Listen; a socket file left by a killed process is replaced."""
@@ -82,21 +80,6 @@ class PickServer:
         await self._server.wait_closed()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
-
-    def reply_to(self, question: Question) -> Reply:
-        """The answer to send back."""
-        self.questions += 1
-        return self._answer(question)
-
-    def unheard(self, reply: Reply) -> None:
-        """This answer came too late."""
-        self.too_late += 1
-        self._on_unheard(reply)
-
-    @property
-    def max_body_bytes(self) -> int:
-        """What a body may be at most."""
-        return self._max_body_bytes
 
 
 class _Connection(asyncio.Protocol):
@@ -139,7 +122,7 @@ class _Connection(asyncio.Protocol):
         self._clear()
         answered, self._answered = self._answered, None
         if answered is not None and time.monotonic() - self._answered_s < UNHEARD_S:
-            self._server.unheard(answered)
+            self._server.on_unheard(answered)
 
     def close(self) -> None:
         """Close from our side."""
@@ -177,7 +160,7 @@ class _Connection(asyncio.Protocol):
         )
         self._clear()
         if self._transport is not None and not self._transport.is_closing():
-            self._answered = reply = self._server.reply_to(question)
+            self._answered = reply = self._server.answer(question)
             self._answered_s = time.monotonic()
             self._transport.write(encode(reply))
 
