@@ -4,48 +4,30 @@ As benchmarks.router, with a picker: Envoy with one worker on the first core; th
 client share the second. Requests that were not picked for (they went by the shares) are counted.
 """
 
-import contextlib
 import json
-import tempfile
 import urllib.request
-from pathlib import Path
 
-from benchmarks.engines import engines
 from benchmarks.epp import RATES, Latency, open_loop
-from benchmarks.router import ENGINES, MODEL, Turn, envoy, plain_config, turn
-from benchmarks.usage import p50, pin
-from tests.fakes.views import ViewControl, ready_cell
-from tests.support.envoy import free_port
-from tests.support.gateway import gateway_rig
+from benchmarks.stand import Turn, stand, turn
+from benchmarks.usage import p50
 from tradewind.lab.checks import Check, at_least, at_most, reported
 
 
 def bench(quick: bool) -> list[Check]:
     rounds, seconds = (2, 3.0) if quick else (5, 5.0)
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        directory = Path(name)
-        ports_of_engines = [free_port() for _ in range(ENGINES)]
-        pin(stack.enter_context(engines(ports_of_engines)), 1)
-        front = free_port()
-        plain = stack.enter_context(envoy(plain_config(front, ports_of_engines), directory / "plain.json"))
-        control = stack.enter_context(ViewControl())
-        for number, port in enumerate(ports_of_engines):
-            control.show(ready_cell(f"east-{number}", f"127.0.0.1:{port}", models=(MODEL,)))
-        rig = stack.enter_context(gateway_rig(directory, [control.address], routing="pick"))
-        rig.serving(*(f"east-{number}" for number in range(ENGINES)), model=MODEL)
-        assert rig.envoy is not None
-        assert rig.process is not None
-        for pid, core in ((plain.pid, 0), (rig.envoy.process.pid, 0), (rig.process.pid, 1)):
-            pin(pid, core)
-        pids = {"plain": (front, plain.pid, None), "pick": (rig.port, rig.envoy.process.pid, rig.process.pid)}
-        turns: dict[str, list[Turn]] = {arm: [] for arm in pids}
-        latencies: dict[tuple[str, int], list[Latency]] = {(arm, rate): [] for arm in pids for rate in RATES}
+    turns: dict[str, list[Turn]] = {"plain": [], "pick": []}
+    latencies: dict[tuple[str, int], list[Latency]] = {(arm, rate): [] for arm in turns for rate in RATES}
+    with stand(routing="pick") as here:
+        arms = (
+            ("plain", here.front, here.plain_pid, None),
+            ("pick", here.port, here.envoy.process.pid, here.python_pid),
+        )
         for _ in range(rounds):
-            for arm, (port, envoy_pid, python_pid) in pids.items():
+            for arm, port, envoy_pid, python_pid in arms:
                 turns[arm].append(turn(port, seconds, envoy_pid, python_pid))
                 for rate in RATES:
                     latencies[arm, rate].append(open_loop(port, rate, seconds))
-        unpicked = left_to_shares(rig.envoy.admin)
+        unpicked = left_to_shares(here.envoy.admin)
     return [*cost_rows(turns), *latency_rows(latencies), at_most("pick, requests not picked for", unpicked, 0)]
 
 

@@ -8,17 +8,12 @@ import contextlib
 import json
 import subprocess
 import sys
-import tempfile
 import urllib.request
 from dataclasses import dataclass
-from pathlib import Path
 
-from benchmarks.engines import engines
-from benchmarks.router import BODY_BYTES, ENGINES, MODEL, Turn, envoy, plain_config, turn
+from benchmarks.stand import BODY_BYTES, Turn, envoy, stand, turn
 from benchmarks.usage import p50, pin
-from tests.fakes.views import ViewControl, ready_cell
 from tests.support.envoy import free_port
-from tests.support.gateway import gateway_rig
 from tradewind.config.schema import EppConfig
 from tradewind.lab.checks import Check, at_most, reported
 from tradewind.lab.epp.envoy_config import EnvoyPorts, config
@@ -37,37 +32,26 @@ class Latency:
 
 def bench(quick: bool) -> list[Check]:
     rounds, seconds = (2, 3.0) if quick else (5, 5.0)
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        directory = Path(name)
-        ports_of_engines = [free_port() for _ in range(ENGINES)]
-        pin(stack.enter_context(engines(ports_of_engines)), 1)
-        front = free_port()
-        plain = stack.enter_context(envoy(plain_config(front, ports_of_engines), directory / "plain.json"))
-        control = stack.enter_context(ViewControl())
-        for number, port in enumerate(ports_of_engines):
-            control.show(ready_cell(f"east-{number}", f"127.0.0.1:{port}", models=(MODEL,)))
-        picker = free_port()
-        epp = EppConfig(listen=f"127.0.0.1:{picker}")
-        rig = stack.enter_context(gateway_rig(directory, [control.address], routing="pick", epp=epp))
-        rig.serving(*(f"east-{number}" for number in range(ENGINES)), model=MODEL)
-        assert rig.process is not None
-        ports = EnvoyPorts(admin=free_port(), buffered=free_port(), duplex=free_port(), checked=free_port())
-        endpoints = tuple(f"127.0.0.1:{port}" for port in ports_of_engines)
-        proxy = stack.enter_context(envoy(config(ports, picker=picker, endpoints=endpoints), directory / "proxy.json"))
-        for pid, core in ((plain.pid, 0), (proxy.pid, 0), (rig.process.pid, 1)):
-            pin(pid, core)
-        places = {"plain": front, "BUFFERED": ports.buffered, "FULL_DUPLEX_STREAMED": ports.duplex}
-        python = rig.process.pid
-        latencies = {(mode, rate): [] for mode in places for rate in RATES}  # type: dict[tuple[str, int], list[Latency]]
-        turns = {mode: [] for mode in places}  # type: dict[str, list[Turn]]
+    picker = free_port()
+    ports = EnvoyPorts(admin=free_port(), buffered=free_port(), duplex=free_port(), checked=free_port())
+    with contextlib.ExitStack() as stack:
+        here = stack.enter_context(stand(routing="pick", epp=EppConfig(listen=f"127.0.0.1:{picker}")))
+        endpoints = tuple(f"127.0.0.1:{port}" for port in here.engines)
+        file = here.directory / "proxy.json"
+        proxy = stack.enter_context(envoy(config(ports, picker=picker, endpoints=endpoints), file))
+        pin(proxy.pid, 0)
+        arms = (
+            ("plain", here.front, here.plain_pid, None),
+            ("BUFFERED", ports.buffered, proxy.pid, here.python_pid),
+            ("FULL_DUPLEX_STREAMED", ports.duplex, proxy.pid, here.python_pid),
+        )
+        turns: dict[str, list[Turn]] = {arm: [] for arm, *_ in arms}
+        latencies: dict[tuple[str, int], list[Latency]] = {(arm, rate): [] for arm in turns for rate in RATES}
         for _ in range(rounds):
-            for mode, port in places.items():
+            for arm, port, envoy_pid, python_pid in arms:
                 for rate in RATES:
-                    latencies[mode, rate].append(open_loop(port, rate, seconds))
-                of_plain = mode == "plain"
-                turns[mode].append(
-                    turn(port, seconds, plain.pid if of_plain else proxy.pid, None if of_plain else python)
-                )
+                    latencies[arm, rate].append(open_loop(port, rate, seconds))
+                turns[arm].append(turn(port, seconds, envoy_pid, python_pid))
         unpicked = fell_open(ports.admin)
     return [*latency_rows(latencies), *limit_rows(turns), at_most("ext_proc, requests not picked for", unpicked, 0)]
 
