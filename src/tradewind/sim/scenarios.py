@@ -117,7 +117,7 @@ def _two_gateways(of: Scenario, name: str, sync_s: float | None) -> Scenario:
     return replace(
         of,
         name=name,
-        title=f"{of.title}; two gateways, exchange every {'never' if sync_s is None else f'{sync_s:g} s'}",
+        title=f"{of.title}; two gateways, {'no exchange' if sync_s is None else f'exchange every {sync_s:g} s'}",
         rtts_s=of.rtts_s * 2,
         delays=replace(Delays(), sync_s=sync_s),
     )
