@@ -1,5 +1,7 @@
 """`tradewind`: the command line. Commands import what they need when they run, so that --help is quick."""
 
+import os
+
 import typer
 
 from tradewind.cli import asking, demo, epp, explain, files, processes, sim
@@ -45,6 +47,8 @@ _register()
 
 def main() -> None:
     """Entry point of the `tradewind` script."""
+    # A process with open channels may lose a child before its exec to gRPC's fork handlers (grpc/grpc#43055).
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     app()
 
 
