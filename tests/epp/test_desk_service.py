@@ -1,15 +1,36 @@
 """The gateway's own decision behind the protocol: what it makes of the end of a request."""
 
+import gzip
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
+from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
 
+from tests.unit.gateway.test_desk import desk
 from tradewind.core.outcomes import Kind, kind_of
+from tradewind.gateway.epp import replies
 from tradewind.gateway.epp.service import Ending, EndKind
 from tradewind.gateway.pick.epp import DeskPickService
-from tradewind.model.decision import Decision
+from tradewind.model.decision import Decision, Refusal
 from tradewind.model.outcome import Outcome
+
+
+def test_fc_23_a_bomb_is_413_for_foreign_proxies_too() -> None:
+    at = desk()
+    service = DeskPickService(
+        lambda: at, clock=lambda: 1.0, cell_at=lambda _: None, address_of=lambda _: None, on_outcome=lambda _: None
+    )
+    found = service.pick(
+        gzip.compress(bytes(64 << 20)),
+        path="/v1/chat/completions",
+        headers={":method": "POST", "content-encoding": "gzip", "x-request-id": "r"},
+        partial=False,
+        allowed_addresses=None,
+    )
+    assert isinstance(found, Refusal)
+    answer = ProcessingResponse.FromString(replies.refused(found, cut=False)).immediate_response
+    assert (found.request_id, answer.status.code) == ("r", 413)
 
 
 @dataclass

@@ -67,6 +67,7 @@ class RefusalKind(StrEnum):
     BUSY = "busy"  # every eligible cell asked for less: 429 with Retry-After
     NO_CELL = "no_cell"  # nothing READY, or residency leaves nothing: 503
     UNSUPPORTED = "unsupported"  # no cell serves this modality: 400
+    TOO_LARGE = "too_large"  # packed so that it would unpack beyond any bound: 413
     UNREADABLE = "unreadable"  # no request that names a model: 400; 413 when it is only partly here
 
 

@@ -1,7 +1,10 @@
 """The desk: a question becomes a cell, an outcome comes back to its decision, and no fault of ours loses a request."""
 
+import gzip
 import json
 import random
+import zlib
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,7 +13,9 @@ from tests.fakes.views import ready_cell
 from tradewind.config.schema import GatewayConfig, GridConfig, PickConfig, ResidencyConfig
 from tradewind.gateway.pick.build import make_desk
 from tradewind.gateway.pick.desk import PickDesk
+from tradewind.gateway.pick.explain import explain
 from tradewind.gateway.pick.server import Question, Reply
+from tradewind.model.decision import RefusalKind
 from tradewind.model.outcome import Outcome
 from tradewind.model.view import GridView, ViewVersion
 
@@ -71,6 +76,21 @@ def test_what_is_not_certain_is_left_to_the_shares() -> None:
         assert ask(at, body).status == 503
     assert at.counters.faults == 0
     assert at.counters.left == 7
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "zstd"])
+def test_fc_23_a_bomb_is_the_clients_fault_even_with_a_single_pool(coding: str) -> None:
+    packers: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
+    if coding == "zstd":
+        packers["zstd"] = pytest.importorskip("zstandard").ZstdCompressor().compress
+    at = desk()
+    for named in ({}, {"tradewind_model": "m"}):
+        reply = ask(at, packers[coding](bytes(64 << 20)), content_encoding=coding, **named)
+        assert reply.status == 413
+        assert json.loads(reply.body)["error"]["code"] == "request_too_large"
+    assert (at.counters.refused, at.counters.left) == (2, 0)
+    assert at.picker.counters.refusals == {RefusalKind.TOO_LARGE: 2}
+    assert explain(at, "r", gateway_id="gw", now_s=110.0).how == "refused"
 
 
 def test_the_outcome_releases_once_and_only_of_this_process() -> None:

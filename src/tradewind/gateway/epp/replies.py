@@ -77,6 +77,8 @@ def refused(refusal: Refusal, *, cut: bool) -> bytes:
             return immediate(400, refusal.message, code="context_length_exceeded")
         case RefusalKind.UNSUPPORTED:
             return immediate(400, refusal.message, code="unsupported_modality")
+        case RefusalKind.TOO_LARGE:
+            return immediate(413, refusal.message, code="request_too_large")
         case RefusalKind.UNREADABLE if cut:
             return immediate(413, "The request body is too large to find its model.", code="request_too_large")
         case RefusalKind.UNREADABLE:

@@ -46,7 +46,11 @@ MAX_OPEN = 65_536  # decisions whose outcome is awaited; beyond it the oldest te
 MAX_FIRST_AGE_MS = 600_000
 BLOCK_TOKENS = 128  # of one block of the index, about
 _JSON = ("content-type", "application/json")
-_CODES = {RefusalKind.TOO_LONG: "context_length_exceeded", RefusalKind.UNSUPPORTED: "unsupported_modality"}
+_CODES = {
+    RefusalKind.TOO_LONG: (400, "context_length_exceeded"),
+    RefusalKind.UNSUPPORTED: (400, "unsupported_modality"),
+    RefusalKind.TOO_LARGE: (413, "request_too_large"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +130,8 @@ class PickDesk:
             self._take_first_tokens(told, now_s)
         partial = headers.get(PARTIAL_HEADER) == "true"
         parsed = self.read(question.body, path=question.path, headers=headers, partial=partial)
+        if isinstance(parsed, Refused) and parsed.certain:
+            return self._refusal(self.turn_away(parsed, headers.get("x-request-id", ""), now_s))
         if isinstance(parsed, Refused) or not parsed.request.model.isprintable():
             self.counters.left += 1
             why = parsed.message if isinstance(parsed, Refused) else "the model's name cannot be printed"
@@ -155,6 +161,13 @@ class PickDesk:
         # What is only partly known must not teach: an exact shape is not learned from.
         shape = parsed.shape._replace(exact=True) if parsed.note else parsed.shape
         return parsed._replace(request=self._within(parsed.request, headers), shape=shape)
+
+    def turn_away(self, refused: Refused, request_id: str, now_s: float) -> Refusal:
+        """A request that no engine should see; remembered and counted as any refusal of the picker."""
+        refusal = Refusal(request_id=request_id, kind=RefusalKind.TOO_LARGE, message=refused.message)
+        self.picker.counters.refusals[refusal.kind] += 1
+        self.memory.asked(request_id, refusal, now_s)
+        return refusal
 
     def decide(self, request: Request, shape: PromptShape, now_s: float, *, follows: str = "") -> Decision | Refusal:
         """Pick, and remember the request until its outcome comes. `follows`: id of a response that an engine stores."""
@@ -202,13 +215,12 @@ class PickDesk:
             body = error_body(refusal.message, kind="rate_limit_error", code="overloaded")
             after_s = max(1, -int(-(refusal.retry_after_s or 1.0) // 1))
             return Reply(429, (_JSON, ("retry-after", str(after_s))), body.encode())
-        code = _CODES.get(refusal.kind)
-        if code is None:
+        if refusal.kind not in _CODES:
             self.counters.left += 1
             return LEFT_TO_SHARES
         self.counters.refused += 1
-        body = error_body(refusal.message, kind="invalid_request_error", code=code)
-        return Reply(400, (_JSON,), body.encode())
+        status, code = _CODES[refusal.kind]
+        return Reply(status, (_JSON,), error_body(refusal.message, kind="invalid_request_error", code=code).encode())
 
     def _take_first_tokens(self, told: str, now_s: float) -> None:
         """ "id:age_ms,..." from first.lua; what does not read is skipped."""

@@ -60,6 +60,8 @@ class DeskPickService:
         request, shape, follows = Request(request_id=request_id, model="", prompt_tokens=1), exact_shape(1), ""
         if body or headers.get(":method", "POST") == "POST":
             parsed = desk.read(body, path=path, headers=headers, partial=partial)
+            if isinstance(parsed, Refused) and parsed.certain:
+                return desk.turn_away(parsed, request_id, now_s)
             if isinstance(parsed, Refused):
                 return Refusal(request_id=request_id, kind=RefusalKind.UNREADABLE, message=parsed.message)
             request, shape, follows = parsed.request, parsed.shape, parsed.previous_response_id

@@ -8,7 +8,8 @@ from tradewind.gateway.status import Row
 from tradewind.model.decision import Candidate, Decision, Refusal, RefusalKind
 from tradewind.model.outcome import Outcome
 
-REFUSED = (RefusalKind.BUSY, RefusalKind.TOO_LONG, RefusalKind.UNSUPPORTED)  # told to the client; the rest is left
+# Told to the client; the rest is left.
+REFUSED = (RefusalKind.BUSY, RefusalKind.TOO_LONG, RefusalKind.UNSUPPORTED, RefusalKind.TOO_LARGE)
 
 
 class How(StrEnum):

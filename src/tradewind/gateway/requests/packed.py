@@ -1,7 +1,8 @@
 """Compressed bodies: unpacked for routing only, the engine gets what the client sent.
 
 gzip and deflate always; zstd where the package `zstandard` is installed (the extra `zstd`).
-Nothing is unpacked beyond `MAX_BYTES`: a longer body counts as cut off there, and one that is mostly air is refused.
+Nothing is unpacked beyond `MAX_BYTES`: a longer body counts as cut off there, and one that is mostly air up to there is
+refused, however much follows.
 """
 
 import importlib
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 MAX_BYTES = 4 << 20
 ZSTD_STEP_BYTES = 256  # packed; four bytes can unpack to 128 KiB, so a step adds at most 8 MiB
-BOMB_RATIO = 200  # unpacked to packed; text reaches 5, the most repetitive JSON about 50
+BOMB_RATIO = 200  # unpacked to what was read for it; text reaches 5, the most repetitive JSON about 50
 
 
 class Failure(Enum):
@@ -28,6 +29,7 @@ class Unpacked(NamedTuple):
 
     body: bytes
     partial: bool
+    read_bytes: int  # of the packed ones, to come so far
 
 
 Unpack = Callable[[bytes, int], Unpacked | Failure]
@@ -39,7 +41,9 @@ def unpack(body: bytes, coding: str, unpackers: Mapping[str, Unpack]) -> Unpacke
     if unpacker is None:
         return Failure.UNSUPPORTED
     unpacked = unpacker(body, MAX_BYTES)
-    if isinstance(unpacked, Unpacked) and len(unpacked.body) >= MAX_BYTES and BOMB_RATIO * len(body) < MAX_BYTES:
+    if not isinstance(unpacked, Unpacked):
+        return unpacked
+    if len(unpacked.body) >= MAX_BYTES and BOMB_RATIO * unpacked.read_bytes < MAX_BYTES:
         return Failure.BOMB
     return unpacked
 
@@ -69,7 +73,7 @@ def _inflate(body: bytes, most_bytes: int, *, window_bits: int) -> Unpacked | Fa
         unpacked = inflater.decompress(body, most_bytes)
     except zlib.error:
         return Failure.BROKEN
-    return Unpacked(unpacked, partial=not inflater.eof)
+    return Unpacked(unpacked, partial=not inflater.eof, read_bytes=len(body) - len(inflater.unconsumed_tail))
 
 
 def _zstd() -> Unpack | None:
@@ -89,6 +93,7 @@ def _zstd() -> Unpack | None:
                 start += ZSTD_STEP_BYTES
         except zstandard.ZstdError:
             return Failure.BROKEN
-        return Unpacked(b"".join(pieces)[:most_bytes], partial=not inflater.eof or length > most_bytes)
+        partial = not inflater.eof or length > most_bytes
+        return Unpacked(b"".join(pieces)[:most_bytes], partial, min(start, len(body)))
 
     return unpack_zstd

@@ -36,6 +36,7 @@ _BROKEN = Refused(400, "the request body does not match its content-encoding", "
 _UNSUPPORTED = Refused(
     415, f"this content-encoding is not supported without the header {MODEL_HEADER}", "unsupported_encoding"
 )
+_BOMB = Refused(413, "the request body is too large when unpacked", "request_too_large", certain=True)
 _UNREADABLE = Refused(400, "the request body is not valid JSON", "invalid_json")
 _NO_OUTPUT = frozenset({Kind.POOLING, Kind.TOKENIZE})
 
@@ -182,7 +183,7 @@ class RequestParser:
 
     def _still_packed(self, asked: _Asked, failure: packed.Failure) -> ParsedRequest | Refused:
         if failure is packed.Failure.BOMB:
-            return Refused(413, "the request body is too large when unpacked", "request_too_large")
+            return _BOMB
         unseen = _BROKEN if failure is packed.Failure.BROKEN else _UNSUPPORTED
         model = _model(asked, None, unseen=unseen)
         if isinstance(model, Refused):

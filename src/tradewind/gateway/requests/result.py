@@ -18,9 +18,11 @@ class ParsedRequest(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A request that no engine would accept, or whose model cannot be known: an answer for the client."""
+    """A request that no engine would accept, or whose model cannot be known: an answer for the client. `certain`: no
+    engine should see it, whatever pools there are; else the shares may know better."""
 
     status: int
     message: str
     code: str
     param: str | None = None
+    certain: bool = False
