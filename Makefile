@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench fuzz verify clean docs proto lock test-real-engine
+.PHONY: help setup demo test check bench fuzz verify clean docs proto gate lock test-real-engine
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F':.*?## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ docs: $(READY) ## write docs/reference again from the code
 
 proto: $(READY) ## regenerate src/tradewind/wire/pb from proto/
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/tradewind/wire/pb --pyi_out=src/tradewind/wire/pb proto/tradewind.proto proto/accesslog.proto
+
+gate: $(READY) ## build the first-token gate again (needs clang-14 and lld-14)
+	$(BIN)/python -m tradewind.xds.gate.build
 
 lock: $(READY) ## pin requirements.in and requirements-dev.in again, with hashes
 	$(BIN)/pip-compile -q --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header -o requirements.txt requirements.in
