@@ -288,8 +288,8 @@ def test_fc_24_the_content_type_does_not_matter(fleet: PickFleet, kind: str) -> 
 # --- FC-47: cells that are not there ---------------------------------------------------------------------------------
 
 
-def test_fc_47_a_pick_that_envoy_does_not_know_is_served_and_booked_elsewhere(tmp_path: Path) -> None:
-    """A cell whose address Envoy refuses looks idle for ever; its requests are served, and booked where they are."""
+def test_fc_47_a_cell_that_envoy_does_not_know_is_not_picked(tmp_path: Path) -> None:
+    """A cell whose address Envoy would refuse looks idle for ever."""
     with pick_fleet(tmp_path) as fleet:
         known = fleet.control.reports
         ghost = ready_cell("ghost", "not an address")
@@ -299,6 +299,7 @@ def test_fc_47_a_pick_that_envoy_does_not_know_is_served_and_booked_elsewhere(tm
         answers = fleet.ask_many([f"{number} hi" for number in range(60)], at_once=6)
         assert {answer.status for answer in answers} == {200}
         fleet.settled()
+        assert "ghost" not in {picked(answer) for answer in answers}
         assert {path.cell_id: path.in_flight for path in known[-1].paths}["ghost"] == 0
         assert all(count > 5 for count in fleet.counts().values())
 

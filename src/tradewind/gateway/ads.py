@@ -131,6 +131,10 @@ class AdsServer:
             version=version, streams=len(self._streams), ignored=ignored, types=tuple(rows), settled=self._all_settled()
         )
 
+    def refused_addresses(self) -> frozenset[str]:
+        """Endpoints of the published snapshot that a connected Envoy does not have since it refused their set."""
+        return frozenset().union(*(stream.refused_addresses() for stream in self._streams))
+
     async def wait_acked(self, *, timeout_s: float = 5.0) -> None:
         """Return when at least one Envoy is connected and all hold the published snapshot. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s):

@@ -179,6 +179,7 @@ class Shell:
     def publish(self, snapshot: Snapshot) -> None:
         """Hand a snapshot to Envoy and have it saved soon."""
         self._ads.publish(snapshot)
+        self._worker.on_refused(self._ads.refused_addresses())
         self._save_now.set()
 
     def probe(self, order: ProbeOrder) -> None:
@@ -295,6 +296,7 @@ class Shell:
         )
 
     def _on_ads(self, event: AdsEvent) -> None:
+        self._worker.on_refused(self._ads.refused_addresses())
         detail = " ".join(part for part in (event.type, event.version[:12], event.detail) if part)
         self._worker.ring.add(f"envoy.{event.name}", None, detail)
 

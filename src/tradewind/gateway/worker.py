@@ -116,6 +116,7 @@ class Worker:
         self._cells: dict[str, str] = {}  # cell id -> address as this gateway reaches it
         self._cell_at: dict[str, str] = {}
         self._saved_key: object = None
+        self._refused: frozenset[str] = frozenset()  # addresses of endpoints that Envoy would not take
 
     # --- start ------------------------------------------------------------------------------------------------
 
@@ -192,6 +193,18 @@ class Worker:
         if self.desk is not None:
             self.desk.unheard(reply, self._clock())
 
+    def on_refused(self, addresses: frozenset[str]) -> None:
+        """Endpoints that Envoy has refused, as of now."""
+        self._refused = addresses
+        self._tell_unroutable()
+
+    def _tell_unroutable(self) -> None:
+        """What Envoy was not told, or would not take, is not picked."""
+        if self.desk is not None:
+            left_out = {name for name, _ in self.push.refused}
+            nacked = {cell_id for cell_id, address in self._cells.items() if address in self._refused}
+            self.desk.picker.set_unroutable(frozenset(left_out | nacked))
+
     def cell_at(self, address: str) -> str | None:
         """Which cell answers at "ip:port" as this gateway reaches it."""
         return self._cell_at.get(address)
@@ -247,6 +260,7 @@ class Worker:
         if decides or self.desk is None:
             self.desk = make_desk(config, gateway, clock=self._clock, rng=self._rng)
             self.steering.picks = self.desk is not None
+            self._tell_unroutable()
             return
         self.desk.settings = desk_settings(config, gateway)
         self.desk.picker.set_reach(gateway.reach)
@@ -258,6 +272,7 @@ class Worker:
             for name, reason in snapshot.refused[:20]:
                 self.ring.add("snapshot.refused", name, reason)
         self.push.refused = snapshot.refused
+        self._tell_unroutable()
         self.push.held_back = 0
         self.push.last_s = self._clock()
         if snapshot.version == self.push.version:

@@ -4,6 +4,8 @@ import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable
 
+from envoy.config.endpoint.v3 import endpoint_pb2
+
 from tradewind.model.routing import Endpoint, PoolRouting
 from tradewind.xds.encode import message_field, varint, varint_field
 
@@ -40,6 +42,15 @@ def split_address(address: str) -> tuple[str, int]:
     ):
         raise SnapshotError(f'address "{address}": write ip:port (or [ip6]:port) with a port in 1..65535')
     return str(ip), number
+
+
+def addresses_of(assignment: bytes) -> frozenset[str]:
+    """Every "ip:port" or "[ip6]:port" of a serialised ClusterLoadAssignment."""
+    message = endpoint_pb2.ClusterLoadAssignment.FromString(assignment)
+    sockets = (e.endpoint.address.socket_address for site in message.endpoints for e in site.lb_endpoints)
+    return frozenset(
+        f"[{s.address}]:{s.port_value}" if ":" in s.address else f"{s.address}:{s.port_value}" for s in sockets
+    )
 
 
 class EndpointBytes:

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 
 from tradewind.xds import types
 from tradewind.xds.encode import message_field
+from tradewind.xds.endpoints import addresses_of
 from tradewind.xds.snapshot import Resource, Snapshot, digest
 
 # A client that never answers a cluster response may hold back its routes no longer than this.
@@ -150,6 +151,20 @@ class XdsStream:
         return all(
             sub.pending is None and not any(self._changes(kind, sub)) for kind, sub in self._subscriptions.items()
         )
+
+    def refused_addresses(self) -> frozenset[str]:
+        """Published endpoints that the client does not have since it refused their set."""
+        memory = self._memory.types[types.ENDPOINT]
+        if self._snapshot is None or not (memory.rejected or memory.reason):
+            return frozenset()
+        refused: set[str] = set()
+        for name, resource in self._snapshot.of(types.ENDPOINT).items():
+            accepted = memory.accepted.get(name)
+            held = accepted is not None and accepted.version == resource.version
+            if not held and (memory.reason or memory.rejected.get(name) == resource.version):
+                had = addresses_of(accepted.body.value) if accepted is not None else frozenset()
+                refused |= addresses_of(resource.body.value) - had
+        return frozenset(refused)
 
     def _must_wait(self, kind: str, *, now_s: float) -> bool:
         """Listeners and routes wait until Envoy has answered for clusters, which it does once they are warm."""

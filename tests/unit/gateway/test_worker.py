@@ -233,6 +233,30 @@ def test_a_probe_that_passes_voids_what_the_picker_learned(tmp_path: Path) -> No
     assert found.learned.quiet
 
 
+def test_fc_47_what_envoy_was_not_told_or_has_refused_is_not_picked(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, routing="pick")
+    ghost, twin = cell("ghost", 1002), cell("z", 1000)
+    ghost = replace(ghost, cell=replace(ghost.cell, address="not an address"))
+    rig.show(ghost, cell("x", 1000), cell("y", 1001), twin)
+    rig.tick()
+
+    def eligible() -> list[str]:
+        assert rig.worker.desk is not None
+        pool = rig.worker.desk.picker.fleet.pool("m")
+        assert pool is not None
+        return [found.cell_id for found in pool.ready]
+
+    assert (eligible(), sorted(rig.worker.weights())) == (["x", "y"], ["ghost", "x", "y", "z"])
+    rig.worker.on_refused(frozenset({"127.0.0.1:1001"}))
+    assert eligible() == ["x"]
+    session = with_fields(rig.config.gateways[0], pick=PickConfig(session_header="x-session"))
+    assert rig.worker.apply(with_fields(rig.config, gateways=[session])) == ""
+    rig.tick()
+    assert eligible() == ["x"], "another picker knows it as well"
+    rig.worker.on_refused(frozenset())
+    assert eligible() == ["x", "y"]
+
+
 def test_fc_48_a_file_without_this_gateway_is_refused(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     assert "no longer in the file" in rig.worker.apply(with_fields(rig.config, gateways=[]))

@@ -173,6 +173,21 @@ def test_drained_cells_are_out_unless_all_are() -> None:
     assert picked(made, request()).cell_id == "a", "the observer is blind, not the fleet dead"
 
 
+def test_a_cell_that_the_proxy_cannot_reach_is_out_even_alone() -> None:
+    made = picker(cell_view("a"), cell_view("b"), rtts_s={"b": 2.0})
+    made.set_unroutable(frozenset({"a"}))
+    found = picked(made, request())
+    assert (found.cell_id, found.alternatives, found.excluded) == ("b", (), (("a", "its address is not usable"),))
+    made.observe_pressure([WeightRow(cell_id="b", weight=1, drained=True)], 1.0)
+    assert picked(made, request()).cell_id == "b", "drained is doubted, no address is not"
+    made.set_unroutable(frozenset({"a", "b", "later"}))
+    assert refused(made, request()).kind is RefusalKind.NO_CELL
+    made.observe_view(grid(cell_view("a"), cell_view("later")), 2.0)
+    assert refused(made, request()).kind is RefusalKind.NO_CELL, "known to be so before it came"
+    made.set_unroutable(frozenset())
+    assert picked(made, request()).cell_id == "a"
+
+
 def test_a_cell_drained_for_its_limit_alone_serves_what_fits() -> None:
     made = picker(cell_view("a", limit=1_024), cell_view("b", limit=8_192), rtts_s={"b": 2.0})
     made.observe_pressure([WeightRow(cell_id="a", weight=1, drained=True, short=True, reason="short")], 1.0)

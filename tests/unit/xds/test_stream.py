@@ -190,6 +190,30 @@ def test_fc_44_neighbours_of_a_refused_resource_still_change(client: Client) -> 
     assert ("eds", ["pool/b"], []) in client.take()
 
 
+def one_pool(*addresses: str) -> Snapshot:
+    endpoints = tuple(Endpoint(cell_id=a, site="s", address=a, weight=1) for a in addresses)
+    routing = Routing(pools=(PoolRouting(model="a", endpoints=endpoints),))
+    return SnapshotBuilder(XdsSettings(listen="127.0.0.1:1")).build(routing)
+
+
+@pytest.mark.parametrize("why", ["ClusterLoadAssignment pool/a is bad", "no"])
+def test_fc_44_what_a_refused_set_added_is_known_until_it_is_taken(client: Client, why: str) -> None:
+    client.stream.publish(one_pool("10.0.0.1:80"))
+    client.subscribe_all()
+    client.converge()
+    client.stream.publish(one_pool("10.0.0.1:80", "[::1]:81"))
+    assert client.stream.refused_addresses() == frozenset()
+    client.take()
+    client.answer(types.ROUTE)
+    client.answer(types.ENDPOINT, error=why)
+    assert client.stream.refused_addresses() == {"[::1]:81"}
+    client.stream.publish(one_pool("10.0.0.1:80", "10.0.0.2:80"))
+    client.take()
+    client.answer(types.ROUTE)
+    client.answer(types.ENDPOINT)
+    assert client.stream.refused_addresses() == frozenset()
+
+
 def test_fc_44_refused_without_a_name(client: Client) -> None:
     client.stream.publish(snapshot(a=1, b=1))
     client.subscribe_all()

@@ -58,6 +58,7 @@ class PickCell:
         "sent_before_reading",
         "served_hit_tokens",
         "site",
+        "unroutable",
         "weight",
         "why",
         "work",
@@ -72,6 +73,7 @@ class PickCell:
         self.models: tuple[str, ...] = ()
         self.modalities: frozenset[str] | None = None
         self.ready = self.drained = False
+        self.unroutable = False  # the proxy would not take its address: a pick of it is served elsewhere
         self.limit = inf  # max_model_len as the engine states it
         self.kv_capacity_tokens = rates.kv_capacity_tokens
         self.rtt_s: float | None = None

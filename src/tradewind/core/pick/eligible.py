@@ -2,7 +2,8 @@
 
 Nothing is dropped here for want of knowledge: a silent cell that is READY stays, a limit that nobody stated rules out
 nobody, and if every cell of a pool is drained by alerts or verdicts at once the observer is doubted and all stay. Cells
-that are not READY are out; to hold the last pools when all look dead at once is for the shell that feeds the views.
+that are not READY are out, and those whose address the proxy does not take; to hold the last pools when all look dead
+at once is for the shell that feeds the views.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,14 +49,17 @@ def build_pools(cells: Sequence[PickCell], settings: PickSettings) -> dict[str, 
 
 
 def _pool(cells: list[PickCell], settings: PickSettings) -> Pool:
-    ready = [cell for cell in cells if cell.ready and not cell.drained]
-    others = [cell for cell in cells if not cell.ready or cell.drained]
-    if not ready:
-        ready = [cell for cell in cells if cell.ready]
-        others = [cell for cell in cells if not cell.ready]
+    able = [cell for cell in cells if cell.ready and not cell.unroutable]
+    ready = [cell for cell in able if not cell.drained] or able
+    serving = {cell.cell_id for cell in ready}
+    others = [cell for cell in cells if cell.cell_id not in serving]
     tightest = min((cell.limit if cell.learned.quiet else 0.0 for cell in ready), default=inf)
-    excluded = tuple((cell.cell_id, cell.why or "drained") for cell in others[: settings.max_excluded])
+    excluded = tuple((cell.cell_id, _why(cell)) for cell in others[: settings.max_excluded])
     return Pool(tuple(ready), tuple(others), excluded, tightest)
+
+
+def _why(cell: PickCell) -> str:
+    return "its address is not usable" if cell.ready and cell.unroutable else cell.why or "drained"
 
 
 class Lengths(NamedTuple):

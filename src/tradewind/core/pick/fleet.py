@@ -35,6 +35,7 @@ class PickFleet:
         self._gone: dict[str, PickCell] = {}  # left the view with work in flight
         self._table = RateTable()
         self._reach: dict[str, str] = {}
+        self._unroutable: frozenset[str] = frozenset()
         self._rtts_s: dict[str, float] = {}
         self._pools: dict[str, Pool] | None = None
         self.calibration = Calibration(settings.learning)
@@ -123,6 +124,13 @@ class PickFleet:
         for cell in self._cells.values():
             cell.set_address(self._address(self._views[cell.cell_id]))
 
+    def set_unroutable(self, cell_ids: frozenset[str]) -> None:
+        """Cells whose address the proxy was not told, or has refused."""
+        self._unroutable = cell_ids
+        for cell in self._cells.values():
+            cell.unroutable = cell.cell_id in cell_ids
+        self.changed()
+
     def limits_changed(self) -> None:
         """Something was learned of a limit: pools change when a cell becomes limited, or free."""
         limited = [cell.cell_id for cell in self._cells.values() if not cell.learned.quiet]
@@ -156,6 +164,7 @@ class PickFleet:
         elif cell.rates.hardware != hardware and not cell.work.requests:
             self.calibration.remove_cell(cell_id, cell.rates)
             cell = self._cells[cell_id] = self._make(cell_id, hardware)
+        cell.unroutable = cell_id in self._unroutable
         stale = cell.observe(view, self._address(view))
         cost = self._settings.cost
         cell.work.set_room(cost.kv_start_ratio * cell.kv_capacity_tokens, cost.max_running)

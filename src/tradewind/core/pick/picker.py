@@ -119,6 +119,10 @@ class Picker:
         """Cell id -> "ip:port" by which this gateway reaches it, where it is not the agent's address."""
         self._fleet.set_reach(reach)
 
+    def set_unroutable(self, cell_ids: frozenset[str]) -> None:
+        """Exactly these cells cannot be reached by their address through the proxy, so that nothing is sent there."""
+        self._fleet.set_unroutable(cell_ids)
+
     def clear_limit(self, cell_id: str) -> None:
         """A probe of the refused length passed: what this picker learned of the cell's limit is void."""
         self._fleet.clear_limit(cell_id)
