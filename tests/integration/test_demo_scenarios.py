@@ -23,7 +23,7 @@ def without(checks: list[Check], *words: str) -> list[Check]:
 
 
 def test_killed_engine_costs_only_what_was_in_flight_on_it(tmp_path: Path) -> None:
-    options = FailoverOptions(cell="west-0", rate_per_s=15, for_s=8, kill_at_s=3)
+    options = FailoverOptions(cell="west-0", rate_per_s=20, for_s=5, kill_at_s=2)
 
     async def script(grid: LiveGrid) -> list[Check]:
         return await failover(grid, options)
@@ -33,23 +33,23 @@ def test_killed_engine_costs_only_what_was_in_flight_on_it(tmp_path: Path) -> No
 
 def test_drained_cell_gets_nothing_new_and_its_streams_finish(tmp_path: Path) -> None:
     async def script(grid: LiveGrid) -> list[Check]:
-        return await drain(grid, cell="east-1", rate_per_s=20, before_s=3, rest_s=4)
+        return await drain(grid, cell="east-1", rate_per_s=20, before_s=2, rest_s=2)
 
     assert_hold(with_grid(small_grid(tmp_path), script))
 
 
 def test_restarts_of_control_gateway_and_envoy_fail_no_request(tmp_path: Path) -> None:
     async def script(grid: LiveGrid) -> list[Check]:
-        checks = await control_restarts_empty(grid, down_s=3, rate_per_s=15, rest_s=4)
-        checks += await gateway_restarts_without_control(grid, down_s=2, rate_per_s=15, rest_s=4)
-        return checks + await envoy_restarts_without_control(grid, rate_per_s=15, rest_s=4)
+        checks = await control_restarts_empty(grid, warm_s=1, down_s=3, rate_per_s=15, rest_s=2)
+        checks += await gateway_restarts_without_control(grid, warm_s=1, down_s=2, rate_per_s=15, rest_s=2)
+        return checks + await envoy_restarts_without_control(grid, warm_s=1, rate_per_s=15, rest_s=2)
 
     assert_hold(with_grid(small_grid(tmp_path), script))
 
 
 def test_dead_exporter_fails_nothing_and_is_flagged(tmp_path: Path) -> None:
     async def script(grid: LiveGrid) -> list[Check]:
-        return await exporters_die(grid, sites=["east"], rate_per_s=15, dead_s=4, rest_s=3)
+        return await exporters_die(grid, sites=["east"], rate_per_s=15, dead_s=3, rest_s=2)
 
     checks = with_grid(small_grid(tmp_path, exporters=True), script)
     flag = next(check for check in checks if "flag" in check.name)
@@ -63,7 +63,7 @@ def test_cell_of_a_silent_agent_keeps_serving(tmp_path: Path) -> None:
     agents = [AgentConfig(id="lonely", cells=[lonely]), AgentConfig(id="rest", cells=rest)]
 
     async def script(live: LiveGrid) -> list[Check]:
-        return await agent_cut(live, agent="agent-lonely", cell=lonely, rate_per_s=15, warm_s=5, cut_s=5)
+        return await agent_cut(live, agent="agent-lonely", cell=lonely, rate_per_s=15, warm_s=3, cut_s=4)
 
     checks = with_grid(_with_agents(grid, agents), script)
     assert_hold(without(checks, "share kept"))
@@ -76,19 +76,19 @@ def _with_agents(grid: GridConfig, agents: list[AgentConfig]) -> GridConfig:
 
 
 def test_refusing_cell_is_found_and_left_out(tmp_path: Path) -> None:
-    options = MismatchOptions(cell="west-1", rate_per_s=20, for_s=10)
+    options = MismatchOptions(cell="west-1", rate_per_s=25, for_s=7)
 
     async def script(grid: LiveGrid) -> list[Check]:
         run = await leak_of(grid, options, name="weights")
         # A quarter of the long prompts leaks without a verdict; a short run has few of them.
         checks = leak_checks([run], name="weights", bound=0.05)
-        return checks + await client_errors_move_nothing(grid, rate_per_s=10, for_s=11)
+        return checks + await client_errors_move_nothing(grid, rate_per_s=10, for_s=5, good_s=2)
 
     assert_hold(without(with_grid(small_grid(tmp_path), script), "lowest share"))
 
 
 def test_advertised_limit_leaks_nothing(tmp_path: Path) -> None:
-    options = MismatchOptions(cell="west-1", rate_per_s=20, for_s=8, advertise=True)
+    options = MismatchOptions(cell="west-1", rate_per_s=20, for_s=5, advertise=True)
 
     async def script(grid: LiveGrid) -> list[Check]:
         return leak_checks([await leak_of(grid, options, name="advertised")], name="advertised", bound=0.0)

@@ -38,7 +38,7 @@ def test_affinity_raises_cached_tokens(tmp_path: Path) -> None:
 
 
 def test_a_picker_that_is_killed_frozen_or_slow_fails_no_request(tmp_path: Path) -> None:
-    options = pick_faults.LadderOptions(rate_per_s=20.0, phase_s=1.5)
+    options = pick_faults.LadderOptions(rate_per_s=25.0, phase_s=1.2)
 
     async def script(grid: LiveGrid) -> list[Check]:
         return await pick_faults.ladder(grid, options)
@@ -47,7 +47,7 @@ def test_a_picker_that_is_killed_frozen_or_slow_fails_no_request(tmp_path: Path)
 
 
 def test_a_cell_that_answers_503_fails_no_request(tmp_path: Path) -> None:
-    options = pick_faults.RetryOptions(cell="west-0", rate_per_s=15.0, for_s=4.0)
+    options = pick_faults.RetryOptions(cell="west-0", rate_per_s=20.0, for_s=2.5)
 
     async def script(grid: LiveGrid) -> list[Check]:
         return await pick_faults.refusals_are_retried(grid, options)
@@ -56,7 +56,7 @@ def test_a_cell_that_answers_503_fails_no_request(tmp_path: Path) -> None:
 
 
 def test_a_course_of_two_policies_has_figures_for_each(tmp_path: Path) -> None:
-    course = pick_policies.near_course(seed=3, for_s=6.0, state_dir=str(tmp_path), rate_per_s=6.0)
+    course = pick_policies.near_course(seed=3, for_s=3.0, state_dir=str(tmp_path), rate_per_s=6.0)
     runs = []
     for policy in (pick_policies.OURS, pick_policies.WEIGHTS):
 

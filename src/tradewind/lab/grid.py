@@ -22,7 +22,8 @@ from tradewind.runtime.supervise import ProcessSpec, Supervisor
 from tradewind.workload.plan import Plan
 
 POLL_S = 0.02
-LOG_SETTLE_S = 5.0  # the gateway appends its request log twice a second
+LOG_SETTLE_S = 5.0  # at most
+LOG_QUIET_S = 1.5  # the gateway appends its request log twice a second: what is not in it by then will not come
 
 
 class LiveGrid:
@@ -210,9 +211,16 @@ class LiveGrid:
         """Add to records what the gateway's request log knows of them: cell, attempts, start of the served attempt."""
         wanted = {record.request_id for record in records if record.headers_s is not None}
         deadline_s = time.monotonic() + LOG_SETTLE_S
+        quiet_until_s = 0.0
         truth: dict[str, RequestTruth] = {}
         while wanted - truth.keys() and time.monotonic() < deadline_s:
-            truth = await asyncio.to_thread(self.request_truth)
+            known = await asyncio.to_thread(self.request_truth)
+            now_s = time.monotonic()
+            if len(known) > len(truth) or not quiet_until_s:
+                quiet_until_s = now_s + LOG_QUIET_S
+            truth = known
+            if now_s > quiet_until_s:
+                break
             await asyncio.sleep(0.1)
         return [join_truth(record, truth.get(record.request_id)) for record in records]
 

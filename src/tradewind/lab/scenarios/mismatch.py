@@ -114,12 +114,23 @@ async def share_returns(grid: LiveGrid, options: MismatchOptions) -> list[Check]
     ]
 
 
-async def client_errors_move_nothing(grid: LiveGrid, *, rate_per_s: float = 5.0, for_s: float = 20.0) -> list[Check]:
-    """The same 400 from every cell is the client's: no verdict, no cell out of the pool, no share moved."""
+async def client_errors_move_nothing(
+    grid: LiveGrid, *, rate_per_s: float = 5.0, for_s: float = 20.0, good_s: float = 5.0
+) -> list[Check]:
+    """The same 400 from every cell is the client's: no verdict, no cell out of the pool, no share moved.
+
+    Before and after the errors there is only good traffic for `good_s`.
+    """
     good = poisson_plan(seed=5, rate_per_s=rate_per_s, for_s=for_s, prefix="good")
     bad = tuple(
-        Planned(request_id=f"bad-{i}", at_s=5 + i / 20, prompt_tokens=500, output_tokens=TOO_MANY_TOKENS, kind="bad")
-        for i in range(min(100, int(20 * (for_s - 10))))
+        Planned(
+            request_id=f"bad-{i}",
+            at_s=good_s + i / 20,
+            prompt_tokens=500,
+            output_tokens=TOO_MANY_TOKENS,
+            kind="bad",
+        )
+        for i in range(min(100, int(20 * (for_s - 2 * good_s))))
     )
 
     loaded = await under_load(grid, (*good, *bad), _nothing)

@@ -14,19 +14,26 @@ WARM_S = 4.0
 
 
 async def _outage(
-    grid: LiveGrid, script: Callable[[Observer], Awaitable[None]], *, for_s: float, rate_per_s: float, name: str
+    grid: LiveGrid,
+    script: Callable[[Observer], Awaitable[None]],
+    *,
+    warm_s: float,
+    for_s: float,
+    rate_per_s: float,
+    name: str,
 ) -> Sequence[Record]:
-    plan = poisson_plan(seed=1, rate_per_s=rate_per_s, for_s=for_s, prefix=name)
+    """`script` beside a load that began `warm_s` before it and ends `for_s` after its begin."""
+    plan = poisson_plan(seed=1, rate_per_s=rate_per_s, for_s=warm_s + for_s, prefix=name)
 
     async def after_warm_up(observer: Observer) -> None:
-        await asyncio.sleep(WARM_S)
+        await asyncio.sleep(warm_s)
         await script(observer)
 
     return (await under_load(grid, plan, after_warm_up)).records
 
 
 async def control_restarts_empty(
-    grid: LiveGrid, *, down_s: float = 10.0, rate_per_s: float = 10.0, rest_s: float = 10.0
+    grid: LiveGrid, *, warm_s: float = WARM_S, down_s: float = 10.0, rate_per_s: float = 10.0, rest_s: float = 10.0
 ) -> list[Check]:
     """Control is killed and comes back without its memory."""
 
@@ -36,13 +43,14 @@ async def control_restarts_empty(
         grid.forget(grid.control)
         await grid.start(grid.control)
 
-    for_s = WARM_S + down_s + rest_s
-    records = await _outage(grid, script, for_s=for_s, rate_per_s=rate_per_s, name="control-empty")
+    records = await _outage(
+        grid, script, warm_s=warm_s, for_s=down_s + rest_s, rate_per_s=rate_per_s, name="control-empty"
+    )
     return [_all_served(f"control killed for {down_s:g} s, back empty", records)]
 
 
 async def gateway_restarts_without_control(
-    grid: LiveGrid, *, down_s: float = 5.0, rate_per_s: float = 10.0, rest_s: float = 8.0
+    grid: LiveGrid, *, warm_s: float = WARM_S, down_s: float = 5.0, rate_per_s: float = 10.0, rest_s: float = 8.0
 ) -> list[Check]:
     """The gateway process is killed and restarted while no control lives; its Envoy goes on."""
 
@@ -52,14 +60,15 @@ async def gateway_restarts_without_control(
         await asyncio.sleep(down_s)
         await grid.start(grid.worker)
 
-    for_s = WARM_S + down_s + rest_s
-    records = await _outage(grid, script, for_s=for_s, rate_per_s=rate_per_s, name="gateway-restart")
+    records = await _outage(
+        grid, script, warm_s=warm_s, for_s=down_s + rest_s, rate_per_s=rate_per_s, name="gateway-restart"
+    )
     await grid.start(grid.control)
     return [_all_served("gateway killed and restarted with control dead", records)]
 
 
 async def envoy_restarts_without_control(
-    grid: LiveGrid, *, rate_per_s: float = 10.0, rest_s: float = 8.0
+    grid: LiveGrid, *, warm_s: float = WARM_S, rate_per_s: float = 10.0, rest_s: float = 8.0
 ) -> list[Check]:
     """Envoy is killed and restarted while no control lives: it gets its configuration from the gateway.
 
@@ -74,7 +83,7 @@ async def envoy_restarts_without_control(
         await grid.start(grid.envoy)
         span.append(observer.now_s)
 
-    records = await _outage(grid, script, for_s=WARM_S + rest_s, rate_per_s=rate_per_s, name="envoy-restart")
+    records = await _outage(grid, script, warm_s=warm_s, for_s=rest_s, rate_per_s=rate_per_s, name="envoy-restart")
     await grid.start(grid.control)
     down_s, up_s = span
     on_it = [r for r in records if r.sent_s is not None and r.sent_s <= up_s and (r.end_s is None or r.end_s >= down_s)]
