@@ -15,7 +15,7 @@ enum verdict {
 enum content { BROKEN, EMPTY, FULL };
 
 /* What a JSON object is, which decides which of its members may be full and still hold no token. */
-enum kind { PLAIN, CHOICE, DELTA, PART, MESSAGE, RESPONSE, FAULT };
+enum kind { PLAIN, CHOICE, DELTA, PART, MESSAGE, REPLY, FAULT };
 
 enum { MOST_DEPTH = 32 }; /* deeper JSON is BROKEN, and so a TOKEN */
 
@@ -78,7 +78,7 @@ static int says_nothing(enum kind kind, struct text key) {
   case DELTA: return is(key, "role");
   case PART: return is_one_of(key, of_part);
   case MESSAGE: return !is(key, "content");
-  case RESPONSE: return !is(key, "output");
+  case REPLY: return !is(key, "output");
   default: return 0;
   }
 }
@@ -153,7 +153,7 @@ static enum content read_member(struct json *json, struct text key, struct event
   enum kind kind = is(key, "choices")    ? CHOICE
                    : is(key, "error")    ? FAULT
                    : is(key, "message")  ? MESSAGE
-                   : is(key, "response") ? RESPONSE
+                   : is(key, "response") ? REPLY
                    : is_one_of(key, parts) ? PART
                                            : PLAIN;
   enum content content = read_value(json, kind, 1);
@@ -254,16 +254,16 @@ static byte *read_lines(byte *from, byte *end, struct text *name, struct text *d
   return next;
 }
 
-/* Judges the whole events of text, and sets `*used` to how far they reach; they need not be read again, and what follows
- * them is untouched. The first event that is not NOTHING ends it. */
-static enum verdict judge(byte *text, size length, size *used) {
+/* Judges the whole events of a text up to the first that is not NOTHING. `*used` is how far they reach: they need not be
+ * read again, and what follows them is untouched. `*data` is what the last of them carries. */
+static enum verdict judge(byte *text, size length, size *used, struct text *data) {
   byte *at = text, *end = text + length, *next;
   enum verdict verdict = NOTHING;
   while (verdict == NOTHING) {
-    struct text name = {at, at}, data = {at, at};
-    next = read_lines(at, end, &name, &data);
+    struct text name = {at, at};
+    next = read_lines(at, end, &name, data);
     if (!next) break;
-    verdict = judge_event(name, data);
+    verdict = judge_event(name, *data);
     at = next;
   }
   *used = (size)(at - text);
@@ -271,10 +271,10 @@ static enum verdict judge(byte *text, size length, size *used) {
 }
 
 /* Judges what a stream ends with as if an empty line followed; two more bytes at `text` must be there to be written. */
-static enum verdict judge_rest(byte *text, size length) {
+static enum verdict judge_rest(byte *text, size length, struct text *data) {
   size used;
   text[length] = text[length + 1] = '\n';
-  return judge(text, length + 2, &used);
+  return judge(text, length + 2, &used, data);
 }
 
 #endif

@@ -1,157 +1,191 @@
-/* The gate as a proxy-wasm module (ABI 0.2.1): holds an event stream until its first token, so that Envoy still can retry. */
-#include "events.h"
+/* The gate as a proxy-wasm module (ABI 0.2.1). */
+#include "gate.h"
 
-#define IMPORT(name) __attribute__((import_module("env"), import_name(#name)))
+#define IMPORT(name) __attribute__((import_module("env"), import_name("proxy_" #name)))
 #define EXPORT(name) __attribute__((export_name(#name)))
 
-enum { OK = 0 };
-enum { REQUEST_HEADERS = 0, RESPONSE_HEADERS = 2 }; /* maps */
-enum { RESPONSE_BODY = 1 };                         /* buffers */
-enum { CONTINUE = 0, HOLD = 1 };                    /* actions */
-enum { COUNTER = 0 };                               /* kinds of metrics */
+IMPORT(get_header_map_value) int wasm_get_header(int map, const char *name, size name_size, byte **value, size *length);
+IMPORT(replace_header_map_value) int wasm_set_header(int map, const char *name, size name_size, const byte *value, size length);
+IMPORT(remove_header_map_value) int wasm_remove_header(int map, const char *name, size name_size);
+IMPORT(get_buffer_bytes) int wasm_get_buffer(int buffer, size from, size length, byte **bytes, size *read);
+IMPORT(set_buffer_bytes) int wasm_set_buffer(int buffer, size from, size length, const byte *bytes, size new_length);
+IMPORT(get_property) int wasm_get_property(const char *path, size path_size, byte **value, size *length);
+IMPORT(set_property) int wasm_set_property(const char *path, size path_size, const char *value, size length);
+IMPORT(get_current_time_nanoseconds) int wasm_get_time(unsigned long long *time_ns);
+IMPORT(define_metric) int wasm_define_metric(int kind, const char *name, size name_size, unsigned *id);
+IMPORT(increment_metric) int wasm_increment_metric(unsigned id, long long by);
+IMPORT(send_local_response)
+int wasm_answer(int status, const char *details, size details_size, const byte *body, size body_size, const char *headers,
+                size headers_size, int grpc_status);
 
-IMPORT(proxy_get_header_map_value) int get_header(int map, const char *key, size key_size, byte **value, size *length);
-IMPORT(proxy_replace_header_map_value) int set_header(int map, const char *key, size key_size, const char *value, size length);
-IMPORT(proxy_get_buffer_bytes) int get_buffer(int buffer, size start, size length, byte **bytes, size *read);
-IMPORT(proxy_define_metric) int define_metric(int kind, const char *name, size name_size, unsigned *id);
-IMPORT(proxy_increment_metric) int increment_metric(unsigned id, long long by);
+enum { OK = 0, COUNTER = 0, RESPONSE_BODY = 1, NO_GRPC_STATUS = -1, MOST_BYTES = 0x7fffffff, PAGE = 65536 };
+static const int MAPS[] = {0, 2}; /* of `enum map` */
 
-enum { MOST_HELD_BYTES = 65536 };
-
-/* What Envoy hands over lies here until the next call; Envoy asks for one block at a time. */
-static byte room[MOST_HELD_BYTES + 1024] __attribute__((aligned(16)));
+/* What Envoy hands over lies here until the next call. */
+static byte room[MOST_HELD_BYTES + 64] __attribute__((aligned(16)));
 static size room_used;
 
 EXPORT(malloc) void *allocate(size length) {
   size at = room_used;
-  if (length > sizeof room - at) __builtin_trap();
+  if (length > sizeof room - at) return 0; /* Envoy then answers the call with an error */
   room_used += (length + 15) & ~15u;
   return room + at;
 }
 
-/* One response: open until the headers say that it is an event stream, then held up to its first token. */
-struct stream {
+/* The attempts under way, by the number that Envoy gives them. */
+struct host {
   unsigned context;
-  struct stream *next;
-  size read; /* bytes of the held body that need not be read again */
-  int held;
+  struct host *next;
+  struct attempt attempt;
 };
 
 enum { BUCKETS = 1024 };
-static struct stream *streams[BUCKETS], *spare;
+static struct host *hosts[BUCKETS], *spare;
 
-static struct stream **find_stream(unsigned context) {
-  struct stream **link = &streams[context % BUCKETS];
+static struct host **find_host(unsigned context) {
+  struct host **link = &hosts[context % BUCKETS];
   while (*link && (*link)->context != context) link = &(*link)->next;
   return link;
 }
 
-enum { PAGE = 65536 };
-
-static struct stream *take_spare(void) {
+/* 0 without memory: the attempt then passes. */
+static struct host *take_host(void) {
   if (!spare) {
-    struct stream *page = (struct stream *)(__builtin_wasm_memory_size(0) * PAGE);
+    struct host *page = (struct host *)(__builtin_wasm_memory_size(0) * PAGE);
     if (__builtin_wasm_memory_grow(0, 1) == (size)-1) return 0;
     for (size i = 0; i < PAGE / sizeof *page; i++) page[i].next = spare, spare = page + i;
   }
-  struct stream *stream = spare;
-  spare = stream->next;
-  return stream;
+  struct host *host = spare;
+  spare = host->next;
+  return host;
 }
 
-/* None when there is no memory left. */
-static struct stream *hold_stream(unsigned context) {
-  struct stream **link = find_stream(context), *stream = take_spare();
-  if (!stream) return 0;
-  *stream = (struct stream){context, *link, 0, 1};
-  return *link = stream;
+static struct host *add_host(unsigned context) {
+  struct host **link = find_host(context);
+  if (*link) return *link;
+  struct host *host = take_host();
+  if (!host) return 0;
+  *host = (struct host){.context = context, .next = *link};
+  return *link = host;
 }
 
-static void forget_stream(unsigned context) {
-  struct stream **link = find_stream(context), *stream = *link;
-  if (!stream) return;
-  *link = stream->next;
-  stream->next = spare, spare = stream;
+static void forget_host(unsigned context) {
+  struct host **link = find_host(context), *host = *link;
+  if (!host) return;
+  *link = host->next;
+  host->next = spare, spare = host;
 }
 
-enum counter { HELD, RELEASED, ERRORS, EMPTY_ENDS, OVER_BOUND, COUNTERS };
-static unsigned metrics[COUNTERS];
+static size length_of(struct text text) { return (size)(text.end - text.at); }
 
-static void count(enum counter counter) { increment_metric(metrics[counter], 1); }
-
-static size length_of(const char *text) {
-  size length = 0;
-  while (text[length]) length++;
-  return length;
-}
-
-static struct text header(int map, const char *name) {
-  struct text value = {0, 0};
-  byte *at;
+static struct text get_header(struct host *host, enum map map, const char *name) {
+  byte *value;
   size length;
   room_used = 0;
-  if (get_header(map, name, length_of(name), &at, &length) == OK) value.at = at, value.end = at + length;
-  return value;
+  if (wasm_get_header(MAPS[map], name, length_of(text_of(name)), &value, &length) != OK) return (struct text){0, 0};
+  return (struct text){value, value + length};
 }
 
-static int starts_with(struct text text, const char *name) {
-  while (text.at < text.end && *name && (*text.at | 32) == *name) text.at++, name++;
-  return !*name;
+static void set_header(struct host *host, const char *name, struct text value) {
+  wasm_set_header(MAPS[RESPONSE], name, length_of(text_of(name)), value.at, length_of(value));
 }
 
-static void set_status(const char *status) { set_header(RESPONSE_HEADERS, ":status", 7, status, 3); }
+static void remove_header(struct host *host, const char *name) {
+  wasm_remove_header(MAPS[RESPONSE], name, length_of(text_of(name)));
+}
 
-/* Lets the held answer go: as it is, or with a status on which Envoy retries. */
-static int release(unsigned context, enum counter counter, const char *status) {
-  if (status) set_status(status);
-  count(counter);
-  forget_stream(context);
-  return CONTINUE;
+static size get_body(struct host *host, size from, byte **bytes) {
+  size read;
+  room_used = 0;
+  return wasm_get_buffer(RESPONSE_BODY, from, MOST_HELD_BYTES, bytes, &read) == OK ? read : 0;
+}
+
+static void set_body(struct host *host, struct text body) {
+  wasm_set_buffer(RESPONSE_BODY, 0, MOST_BYTES, body.at, length_of(body));
+}
+
+static unsigned metrics[COUNTERS];
+
+static void count(struct host *host, enum counter counter) { wasm_increment_metric(metrics[counter], 1); }
+
+/* A property of the request, which all its attempts share; it can be logged as %FILTER_STATE(wasm.tradewind.deaths)%. */
+static const char DEATHS_PATH[] = "tradewind.deaths";
+
+static struct text get_property(const char *path, size path_size) {
+  byte *value;
+  size length;
+  room_used = 0;
+  if (wasm_get_property(path, path_size, &value, &length) != OK) return (struct text){0, 0};
+  return (struct text){value, value + length};
+}
+
+static int get_deaths(struct host *host) { return (int)number_of(get_property(DEATHS_PATH, sizeof DEATHS_PATH - 1)); }
+
+static void set_deaths(struct host *host, int deaths) {
+  const char digit = (char)('0' + (deaths < 9 ? deaths : 9));
+  wasm_set_property(DEATHS_PATH, sizeof DEATHS_PATH - 1, &digit, 1);
+}
+
+static int is_connected(struct host *host) {
+  static const char path[] = "upstream\0local_address";
+  return length_of(get_property(path, sizeof path - 1)) > 0;
+}
+
+static int is_client_gone(struct host *host) {
+  static const char path[] = "response\0flags";
+  struct text flags = get_property(path, sizeof path - 1);                /* 64 bits, little endian */
+  return length_of(flags) == 8 && (flags.at[1] & 0x40);                   /* 0x4000: the client left */
+}
+
+static unsigned long long now_ms(struct host *host) {
+  unsigned long long time_ns = 0;
+  wasm_get_time(&time_ns);
+  return time_ns / 1000000;
+}
+
+static void refuse(struct host *host, struct text body) {
+  static const char details[] = "tradewind_request_ends_engines";
+  /* One header, as Envoy serialises them: how many, the two lengths, the two texts. */
+  static const char headers[] = "\1\0\0\0\14\0\0\0\20\0\0\0content-type\0application/json";
+  wasm_answer(500, details, sizeof details - 1, body.at, length_of(body), headers, sizeof headers, NO_GRPC_STATUS);
 }
 
 EXPORT(proxy_abi_version_0_2_1) void abi_version(void) {}
 EXPORT(_initialize) void initialize(void) {}
 EXPORT(proxy_on_context_create) void on_context_create(unsigned context, unsigned parent) {}
+EXPORT(proxy_on_configure) int on_configure(unsigned context, size config_size) { return 1; }
 
 EXPORT(proxy_on_vm_start) int on_vm_start(unsigned context, size config_size) {
-  static const char *const names[COUNTERS] = {
-      "tradewind_gate_held",       "tradewind_gate_released",   "tradewind_gate_errors",
-      "tradewind_gate_empty_ends", "tradewind_gate_over_bound",
-  };
-  for (int i = 0; i < COUNTERS; i++) define_metric(COUNTER, names[i], length_of(names[i]), &metrics[i]);
+  for (int i = 0; i < COUNTERS; i++)
+    wasm_define_metric(COUNTER, COUNTER_NAMES[i], length_of(text_of(COUNTER_NAMES[i])), &metrics[i]);
   return 1;
 }
 
-EXPORT(proxy_on_configure) int on_configure(unsigned context, size config_size) { return 1; }
+EXPORT(proxy_on_request_headers) int on_request_headers(unsigned context, size headers, int end) {
+  struct host *host = add_host(context);
+  return host ? on_request(host, &host->attempt) : PASS;
+}
 
-EXPORT(proxy_on_response_headers) int on_response_headers(unsigned context, size count_, int end) {
-  if (end || !is(header(RESPONSE_HEADERS, ":status"), "200")) return CONTINUE;
-  if (!starts_with(header(RESPONSE_HEADERS, "content-type"), "text/event-stream")) return CONTINUE;
-  if (!hold_stream(context)) return CONTINUE;
-  count(HELD);
-  return HOLD;
+EXPORT(proxy_on_response_headers) int on_response_headers(unsigned context, size headers, int end) {
+  struct host *host = *find_host(context);
+  return host ? on_headers(host, &host->attempt, end) : PASS;
 }
 
 EXPORT(proxy_on_response_body) int on_response_body(unsigned context, size length, int end) {
-  struct stream *stream = *find_stream(context);
-  byte *body;
-  size read = 0, used = 0;
-  if (!stream) return CONTINUE;
-  if (length > MOST_HELD_BYTES) return release(context, OVER_BOUND, 0);
-  room_used = 0;
-  enum verdict verdict = NOTHING;
-  if (length > stream->read) {
-    if (get_buffer(RESPONSE_BODY, stream->read, length - stream->read, &body, &read) != OK) read = 0;
-    verdict = judge(body, read, &used);
-    if (end && verdict == NOTHING) verdict = judge_rest(body + used, read - used);
-  }
-  if (verdict == TOKEN) return release(context, RELEASED, 0);
-  if (verdict == ERROR) return release(context, ERRORS, "503");
-  stream->read += used;
-  if (end) return release(context, EMPTY_ENDS, "502");
-  return HOLD;
+  struct host *host = *find_host(context);
+  return host ? on_body(host, &host->attempt, length, end) : PASS;
 }
 
-EXPORT(proxy_on_done) int on_done(unsigned context) { return 1; }
+EXPORT(proxy_on_response_trailers) int on_response_trailers(unsigned context, size trailers) {
+  struct host *host = *find_host(context);
+  return host ? on_trailers(host, &host->attempt) : PASS;
+}
+
+EXPORT(proxy_on_done) int on_done(unsigned context) {
+  struct host *host = *find_host(context);
+  if (host) on_end(host, &host->attempt);
+  return 1;
+}
+
 EXPORT(proxy_on_log) void on_log(unsigned context) {}
-EXPORT(proxy_on_delete) void on_delete(unsigned context) { forget_stream(context); }
+EXPORT(proxy_on_delete) void on_delete(unsigned context) { forget_host(context); }
