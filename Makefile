@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Needs no grid and hardly waits, so `make test` runs it beside the live tests, which mostly wait.
+PURE := tests/unit tests/property tests/golden tests/sim
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench fuzz verify clean docs proto gate lock test-real-engine
@@ -28,18 +30,17 @@ demo: $(READY) ## the main job, about three minutes (round robin beside it); ARG
 	$(BIN)/tradewind demo $(ARGS)
 
 test: $(READY) ## style, types, layers and the whole suite
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
-	$(BIN)/mypy
-	$(BIN)/pytest $(ARGS)
+	@mkdir -p build
+	@nice -n 5 $(MAKE) --no-print-directory check > build/check.log 2>&1 & check=$$!; \
+	  $(BIN)/pytest tests $(PURE:%=--ignore=%); live=$$?; \
+	  wait $$check; pure=$$?; cat build/check.log; exit $$((live || pure))
 
-check: $(READY) ## the fast part: style, types, layers, unit and property tests
+check: $(READY) ## the part without a grid: style, types, layers, unit, property, golden and simulated tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/pytest tests/unit tests/property tests/golden
+	$(BIN)/pytest $(PURE) $(ARGS)
 
 bench: $(READY) ## speed and memory, also to build/bench.json
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -13,7 +13,7 @@ from tests.support.emulator import EmulatorHandle, EngineSpec, emulator, start_e
 from tradewind.config.schema import WanConfig
 
 RATE_RPS = 20.0
-RUN_S = 12.0
+RUN_S = 5.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 

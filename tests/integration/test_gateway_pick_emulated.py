@@ -56,7 +56,7 @@ def test_a_cell_that_answers_503_fails_no_request(tmp_path: Path) -> None:
 
 
 def test_a_course_of_two_policies_has_figures_for_each(tmp_path: Path) -> None:
-    course = pick_policies.near_course(seed=3, for_s=3.0, state_dir=str(tmp_path), rate_per_s=6.0)
+    course = pick_policies.near_course(seed=3, for_s=3.0, state_dir=str(tmp_path), rate_per_s=5.0)
     runs = []
     for policy in (pick_policies.OURS, pick_policies.WEIGHTS):
 

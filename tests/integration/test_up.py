@@ -106,7 +106,7 @@ def wait_for(holds: object, within_s: float = 20.0) -> None:
         time.sleep(0.05)
 
 
-def test_a_grid_comes_up_serves_drains_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_grid_comes_up_serves_drains_mends_itself_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with up(tmp_path) as grid:
         usage = chat(grid.clients)["usage"]
         assert isinstance(usage, dict)
@@ -128,19 +128,16 @@ def test_a_grid_comes_up_serves_drains_and_leaves_nothing_behind(tmp_path: Path)
         assert second.returncode == 1
         assert b"up already" in second.stderr
 
-        children = grid.children()
-        assert {"emulator", "control-control", "agent-agent", "gateway-gateway", "envoy-gateway"} <= children.keys()
-    assert grid.process.returncode == 0
-    assert not any(alive(pid) for pid in children.values())
-
-
-def test_a_crashed_part_comes_back_by_itself(tmp_path: Path) -> None:
-    with up(tmp_path) as grid:
         for name in ("control-control", "agent-agent", "gateway-gateway", "envoy-gateway"):
             before = grid.children()[name]
             os.kill(before, signal.SIGKILL)
             wait_for(functools.partial(_is_another, grid, name, before))
             wait_for(lambda: _serves(grid.clients))
+
+        children = grid.children()
+        assert {"emulator", "control-control", "agent-agent", "gateway-gateway", "envoy-gateway"} <= children.keys()
+    assert grid.process.returncode == 0
+    assert not any(alive(pid) for pid in children.values())
 
 
 def _is_another(grid: Up, name: str, before: int) -> bool:
