@@ -6,10 +6,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tradewind.core.memory import MAX_ROWS, ErrorRate, Recent
+from tradewind.core.memory import MAX_BIN, MAX_ROWS, ErrorRate, Recent
 from tradewind.core.settings import VerdictSettings
 
 LEAST_ERRORS = 0.01  # fewer, after an hour's forgetting, are none
+LATELY = 4  # requests, at least, that tell what a cell makes of a size now
+CLASS_RATE = 0.5  # of requests from some size on are refused: then the size is what they are refused for
+BIN_RATE = 0.34  # ... of those in the bin where it begins, since a limit lies somewhere within
 
 _Like: TypeAlias = tuple[str, int]  # requests of one cell and one size bin
 
@@ -17,6 +20,11 @@ _Like: TypeAlias = tuple[str, int]  # requests of one cell and one size bin
 def size_bin(request_bytes: int) -> int:
     """Half-octave bin of a request size: floor(2 log2 n) = floor(log2 n^2), exactly and without a logarithm."""
     return (request_bytes * request_bytes).bit_length() - 1 if request_bytes > 1 else 0
+
+
+def bin_floor(size: int) -> int:
+    """The fewest bytes of this bin."""
+    return math.isqrt((1 << size) - 1) + 1 if size else 0
 
 
 def concentration(errors: int, own: int, cells: int) -> float:
@@ -219,12 +227,43 @@ class Evidence:
         peers = cells - len(held - {cell_id})
         return Case(errors, score, concentration(like, errors, peers), q0 > settings.noisy_rate)
 
-    def _peers(self, cell_id: str, smallest: int, held: frozenset[str]) -> tuple[int, int]:
+    def refused_from(self, cell_id: str, held: frozenset[str], *, proven_bytes: int = 0) -> int:
+        """The bytes from which on the cell refuses most of what comes lately, if size explains its refusals; else 0.
+
+        `proven_bytes`: a size that it surely refuses and a peer serves, where somebody has tried.
+        """
+        self.close()
+        likes = [_of_cell(span, cell_id) for span in self.spans]
+        floor = bin_floor(size_bin(proven_bytes)) if proven_bytes else 0
+        for size in sorted(self.errors.get(cell_id, {})):
+            if _lately(likes, size, MAX_BIN + 1) >= CLASS_RATE and _lately(likes, size, size + 1) >= BIN_RATE:
+                floor = min(floor or bin_floor(size), bin_floor(size))
+                break
+        return 0 if floor and self.guilty_below(cell_id, floor, held) else floor
+
+    def guilty_below(self, cell_id: str, request_bytes: int, held: frozenset[str]) -> bool:
+        """Whether what the cell refuses below this size is enough for a verdict of its own."""
+        self.close()
+        settings, below = self.settings, size_bin(request_bytes)
+        errors = _from(self.errors.get(cell_id, {}), 0, below)
+        if errors < settings.min_errors:
+            return False
+        requests = _from(self.requests.get(cell_id, {}), 0, below)
+        peer_errors, peer_requests = self._peers(cell_id, 0, held, below)
+        prior = settings.prior_requests
+        expected = (peer_errors + prior * self._fleet_rate(cell_id, held)) / (peer_requests + prior)
+        rate = max(settings.min_rate, errors / requests)
+        return (
+            rate >= settings.min_ratio * expected
+            and likelihood(errors, requests, rate, expected) >= settings.likelihood
+        )
+
+    def _peers(self, cell_id: str, smallest: int, held: frozenset[str], below: int = MAX_BIN + 1) -> tuple[int, int]:
         errors = requests = 0
         for peer, bins in self.requests.items():
             if peer != cell_id and peer not in held:
-                requests += _from(bins, smallest)
-                errors += _from(self.errors.get(peer, {}), smallest)
+                requests += _from(bins, smallest, below)
+                errors += _from(self.errors.get(peer, {}), smallest, below)
         return errors, requests
 
     def _fleet_rate(self, cell_id: str, held: frozenset[str]) -> float:
@@ -246,6 +285,23 @@ class Evidence:
         return count
 
 
+def _of_cell(span: _Span, cell_id: str) -> tuple[dict[int, int], list[int]]:
+    """Requests by size, and the sizes of the refused, of one cell."""
+    requests = {size: count for (cell, size), count in span.requests.items() if cell == cell_id}
+    return requests, [size for cell, size in span.errors if cell == cell_id]
+
+
+def _lately(likes: list[tuple[dict[int, int], list[int]]], smallest: int, below: int) -> float:
+    """The share of errors among the newest requests of these sizes."""
+    errors = requests = 0
+    for counts, refused in reversed(likes):
+        requests += _from(counts, smallest, below)
+        errors += sum(smallest <= size < below for size in refused)
+        if requests >= LATELY:
+            break
+    return errors / requests if requests else 0.0
+
+
 def _step(table: dict[str, dict[int, int]], like: _Like, step: int) -> None:
     cell_id, size = like
     bins = table.get(cell_id)
@@ -258,5 +314,5 @@ def _step(table: dict[str, dict[int, int]], like: _Like, step: int) -> None:
         del bins[size]
 
 
-def _from(bins: dict[int, int], smallest: int) -> int:
-    return sum(count for size, count in bins.items() if size >= smallest)
+def _from(bins: dict[int, int], smallest: int, below: int = MAX_BIN + 1) -> int:
+    return sum(count for size, count in bins.items() if smallest <= size < below)

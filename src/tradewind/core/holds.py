@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from tradewind.core.alerts import Symptom
 from tradewind.core.capability import LongestPrompt, too_small
+from tradewind.core.judges import Held
 from tradewind.core.numbers import median
 from tradewind.core.settings import ScoringSettings
 from tradewind.core.track import CellTrack
-from tradewind.core.verdicts import Hold, Phase
+from tradewind.core.verdicts import Phase
 from tradewind.model.routing import Event, WeightRow
 
 
@@ -22,6 +23,7 @@ class Overlay:
     drained: bool
     reason: str
     short: bool = False  # only prompts over its stated limit are the trouble
+    refuses: tuple[tuple[str, int], ...] = ()  # only requests of a model from so many bytes on are
 
 
 @dataclass(slots=True)
@@ -71,7 +73,7 @@ class Found:
 
 
 def overlays(
-    pool: PoolCells, verdicts: Mapping[str, Hold], settings: ScoringSettings, now_s: float, *, full: bool
+    pool: PoolCells, verdicts: Mapping[str, Held], settings: ScoringSettings, now_s: float, *, full: bool
 ) -> Found:
     """All overlays of a pool. Removal never takes the last cell; judgement (verdict, alert) at most a third."""
     found = Found()
@@ -89,7 +91,8 @@ def overlays(
                 cap = settings.verdicts.canary_weight
                 found.by_cell[track.cell_id] = Overlay(cap, drained=False, reason=f"canary: {hold.reason}")
             else:
-                found.by_cell[track.cell_id] = Overlay(1, drained=budget.take(), reason=f"verdict: {hold.reason}")
+                out, why = budget.take(), f"verdict: {hold.reason}"
+                found.by_cell[track.cell_id] = Overlay(1, drained=out, reason=why, refuses=hold.refuses if out else ())
     kv_alert = settings.signals.kv_alert_ratio
     for track in pool.cells if full or pool.alarming else ():
         if track.symptoms or track.alerts.alert is not None or (track.kv_max or 0.0) >= kv_alert:

@@ -2,16 +2,34 @@
 
 from collections.abc import Collection, Iterable, Iterator
 from random import Random
+from typing import NamedTuple
 
 from tradewind.core.memory import JudgeMemory
 from tradewind.core.outcomes import Kind
 from tradewind.core.settings import ScoringSettings
 from tradewind.core.track import CellTrack
-from tradewind.core.verdicts import Hold, Judge, Phase
+from tradewind.core.verdicts import Judge, Phase
 from tradewind.model.outcome import Outcome
 from tradewind.model.routing import Event, ProbeOrder
 
 MAX_MODELS = 1024  # names come from the grid's own cells; an unknown one is filed under its cell's pool
+
+
+class Held(NamedTuple):
+    """The verdicts that one cell is under, as one."""
+
+    phase: Phase
+    reason: str
+    refuses: tuple[tuple[str, int], ...] = ()  # (model, bytes): all that it is held for is refusals from these sizes on
+
+
+def _both(first: Held, second: Held) -> Held:
+    """The stricter of two, or what both are about."""
+    if Phase.CANARY in (first.phase, second.phase):
+        return second if first.phase is Phase.CANARY else first
+    if first.refuses and second.refuses:
+        return second._replace(refuses=first.refuses + second.refuses)
+    return first if second.refuses else second
 
 
 class Judges:
@@ -22,7 +40,7 @@ class Judges:
         self._pairs: dict[str, tuple[Judge, Judge]] = {}  # model -> judges of failures and of refusals
         self._cells: dict[str, tuple[str, ...]] = {}  # model -> READY cells that serve it
         self._ready: list[CellTrack] = []
-        self._holds: dict[str, Hold] | None = None
+        self._holds: dict[str, Held] | None = None
 
     @property
     def wants_probe(self) -> bool:
@@ -100,16 +118,16 @@ class Judges:
             orders += judge.orders(self._cells_of(judge.model), rng, now_s)
         return orders
 
-    def holds(self) -> dict[str, Hold]:
+    def holds(self) -> dict[str, Held]:
         """Cell id -> the verdict it is under, the strictest where several are."""
         if self._holds is None:
             self._holds = {}
             for judge in self._all():
                 for cell_id, hold in judge.holds.items():
-                    if hold.phase is Phase.PENDING:
-                        continue
-                    if cell_id not in self._holds or hold.phase is Phase.HELD:
-                        self._holds[cell_id] = hold
+                    if hold.phase is not Phase.PENDING:
+                        refuses = ((judge.model, hold.refused_from),) if hold.refused_from else ()
+                        held, known = Held(hold.phase, hold.reason, refuses), self._holds.get(cell_id)
+                        self._holds[cell_id] = held if known is None else _both(known, held)
         return self._holds
 
     def forget(self, cell_id: str) -> None:

@@ -36,13 +36,14 @@ class Verdict:
     age_s: float
     reason: str
     request_bytes: int
+    refused_from: int = 0
     statistical: bool = True
     canary: bool = False
     by_canary: bool = False
     hold_s: float = 0.0
 
     def __post_init__(self) -> None:
-        _sane(self.age_s, self.request_bytes, self.hold_s)
+        _sane(self.age_s, self.request_bytes, self.refused_from, self.hold_s)
         _short(self.reason)
 
 

@@ -32,7 +32,7 @@ class Router:
     """Builds the pools of one gateway; keeps endpoints that have not changed, so that repeating is cheap."""
 
     def __init__(self, reach: Mapping[str, str], known_models: Iterable[str] = (), *, picks: bool = False) -> None:
-        """`picks`: each prompt's length is looked at, so a cell that is out for short prompts alone stays.
+        """`picks`: each request's length is looked at, so a cell that is out for long ones alone stays.
 
         It stays with the lowest weight: what is sent by weights is then refused there as rarely as a verdict allows.
         """
@@ -60,7 +60,7 @@ class Router:
             if cell_view.state is CellState.READY:
                 row = rows.get(cell.cell_id)
                 out = row is not None and row.drained
-                if row is not None and row.short and self._picks:
+                if row is not None and (row.short or row.refuses) and self._picks:
                     row, out = None, False
                 endpoint = self._endpoint(cell, 1 if row is None else row.weight)
                 endpoints[cell.cell_id] = endpoint

@@ -6,6 +6,7 @@ Ticks in between only act on what has happened, and cost little more than a walk
 """
 
 import math
+import sys
 from collections.abc import Collection
 from itertools import zip_longest
 from random import Random
@@ -26,6 +27,7 @@ from tradewind.model.outcome import Outcome
 from tradewind.model.routing import Event, ProbeOrder, WeightDecision, WeightRow
 from tradewind.model.view import CellView, GridView, PathReading
 
+_FREE = Overlay(sys.maxsize, drained=False, reason="")
 FULL_TICK_S = 0.9  # a little under a second, so that a ticker with jitter does not skip one
 
 
@@ -279,22 +281,20 @@ class WeightScorer:
 
     @staticmethod
     def _row(track: CellTrack, overlay: Overlay | None) -> WeightRow:
-        weight, drained, reason, short = track.weight, False, "", False
-        if overlay is not None:
-            weight, drained = min(weight, overlay.cap), overlay.drained
-            reason, short = overlay.reason, overlay.short
+        shown = overlay or _FREE
         return WeightRow(
             cell_id=track.cell_id,
-            weight=weight,
+            weight=min(track.weight, shown.cap),
             pressure=track.pressure,
             speed=track.speed,
             capacity=track.capacity,
             ramp=track.ramp_value,
             backpressure=track.backpressure_value,
             blind=track.is_blind,
-            drained=drained,
-            short=short,
-            reason=reason,
+            drained=shown.drained,
+            short=shown.short,
+            refuses=shown.refuses,
+            reason=shown.reason,
             signals=named(track.signals),
             flags=track.flags,
         )

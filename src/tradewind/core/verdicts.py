@@ -38,6 +38,7 @@ class Hold:
     since_s: float
     reason: str
     request_bytes: int  # the largest refused: a cell is well when it serves all of it
+    refused_from: int = 0  # bytes, where size explains the refusals; 0 = it does not
     statistical: bool = True  # open to retro-release while young
     passes: int = 0
     next_probe_s: float = 0.0
@@ -102,7 +103,7 @@ class Judge:
         self.evidence.add(cell_id, request_bytes, error=True, now_s=now_s)
         hold = self.holds.get(cell_id)
         if hold is not None and hold.phase is not Phase.PENDING:
-            return self._on_held_outcome(cell_id, hold, error=True, now_s=now_s)
+            return self._on_held_outcome(cell_id, hold, request_bytes, error=True, now_s=now_s)
         self.largest[cell_id] = max(request_bytes, self.largest.get(cell_id, 0))
         released = self._release_common(cells, now_s)
         past = self.past.setdefault(cell_id, _Past())
@@ -121,7 +122,7 @@ class Judge:
         hold = self.holds.get(cell_id) if self.holds else None
         if hold is None or hold.phase is not Phase.CANARY:
             return False
-        return self._on_held_outcome(cell_id, hold, error=False, now_s=now_s)
+        return self._on_held_outcome(cell_id, hold, request_bytes, error=False, now_s=now_s)
 
     def on_probe(self, cell_id: str, status: int, *, now_s: float) -> bool:
         """An answer to one of `orders`; True when a verdict changed."""
@@ -213,6 +214,7 @@ class Judge:
                     now_s - verdict.age_s,
                     verdict.reason,
                     verdict.request_bytes,
+                    verdict.refused_from,
                     statistical=verdict.statistical,
                     next_probe_s=now_s + self.settings.probe_interval_s,
                     hold_s=min(verdict.hold_s, self.settings.canary_hold_max_s),
@@ -290,12 +292,12 @@ class Judge:
         if answer is not Kind.SERVED or (hold is not None and hold.phase is not Phase.PENDING):
             return False
         reason = f"a probe of {experiment.request_bytes} bytes fails here and is served by {cell_id}"
-        self._hold(experiment.suspect, reason, statistical=False, now_s=now_s)
+        self._hold(experiment.suspect, reason, statistical=False, proven_bytes=experiment.request_bytes, now_s=now_s)
         return True
 
     # --- recovery -------------------------------------------------------------------------------------------
 
-    def _hold(self, cell_id: str, reason: str, *, statistical: bool, now_s: float) -> None:
+    def _hold(self, cell_id: str, reason: str, *, statistical: bool, now_s: float, proven_bytes: int = 0) -> None:
         past = self.past.setdefault(cell_id, _Past())
         past.experiment_gap_s = 0.0
         past.misled = past.misled or now_s - past.released_s < self.settings.relapse_s
@@ -308,6 +310,7 @@ class Judge:
             now_s,
             reason,
             self.largest.get(cell_id, 1),
+            self._refused_from(cell_id, proven_bytes),
             statistical=statistical,
             next_probe_s=now_s + self.settings.probe_interval_s,
             hold_s=past.canary_hold_s,
@@ -315,9 +318,9 @@ class Judge:
         )
         self._event(now_s, "", cell_id, reason)
 
-    def _on_held_outcome(self, cell_id: str, hold: Hold, *, error: bool, now_s: float) -> bool:
+    def _on_held_outcome(self, cell_id: str, hold: Hold, request_bytes: int, *, error: bool, now_s: float) -> bool:
         if hold.phase is not Phase.CANARY:
-            return False
+            return error and request_bytes < hold.refused_from and self._widened(cell_id, hold, now_s)
         if error:
             self._hold(cell_id, "the canary was refused", statistical=False, now_s=now_s)
             return True
@@ -326,6 +329,23 @@ class Judge:
             return False
         self._release(cell_id, "the canary was served", now_s)
         return True
+
+    def _widened(self, cell_id: str, hold: Hold, now_s: float) -> bool:
+        """A held cell refused something shorter: True when it is held for more than before."""
+        past = self.past.setdefault(cell_id, _Past())
+        if now_s - past.judged_s < JUDGE_GAP_S:
+            return False
+        past.judged_s = now_s
+        if not self.evidence.guilty_below(cell_id, hold.refused_from, self.held()):
+            return False
+        wider = self._refused_from(cell_id)
+        hold.refused_from = wider if wider < hold.refused_from else 0
+        return True
+
+    def _refused_from(self, cell_id: str, proven_bytes: int = 0) -> int:
+        if not self.evidence.by_size:
+            return 0
+        return self.evidence.refused_from(cell_id, self.held(), proven_bytes=proven_bytes)
 
     def _on_recovery_probe(self, cell_id: str, hold: Hold, answer: Kind, now_s: float) -> bool:
         hold.probe_sent_s = None
@@ -361,6 +381,7 @@ def _verdict(cell_id: str, hold: Hold, now_s: float) -> Verdict:
         age_s=max(0.0, now_s - hold.since_s),
         reason=hold.reason[:MAX_REASON_CHARS],
         request_bytes=hold.request_bytes,
+        refused_from=hold.refused_from,
         statistical=hold.statistical,
         canary=hold.phase is Phase.CANARY,
         by_canary=hold.by_canary,

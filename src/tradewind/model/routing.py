@@ -45,6 +45,8 @@ class WeightRow:
     blind: bool = False
     drained: bool = False  # left out of the pool: alert, verdict, stated limit or local ejection
     short: bool = False  # drained for nothing but its stated limit: it could serve short prompts
+    # Drained for nothing but refusals of long requests: (model, bytes) from which on its peers serve what it refuses.
+    refuses: tuple[tuple[str, int], ...] = ()
     reason: str = ""
     signals: tuple[tuple[str, float | None], ...] = ()  # the ten normalised signals, by name
     flags: tuple[str, ...] = ()

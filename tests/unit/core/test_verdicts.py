@@ -53,6 +53,25 @@ def test_mismatch_leak_and_recovery(seed: int) -> None:
     assert grid.weight(4) >= 120
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.03])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_verdict_on_long_requests_says_from_which_size_on(seed: int, noise: float) -> None:
+    """Whatever clients do wrong everywhere."""
+    rng = Random(seed)
+    grid = world(seed=seed, sizes=mixed).run(20.0)
+    for cell in grid.cells:
+        cell.answer = lambda _size: 400 if rng.random() < noise else 200
+    grid.cell(4).answer = lambda size: 400 if rng.random() < noise else refuses_long(size)
+    grid.run(60.0)
+    row = grid.row(4)
+    assert row is not None
+    assert row.drained
+    ((model, least_bytes),) = row.refuses
+    assert model == "m"
+    assert 4 * 700 < least_bytes <= 4 * 4000
+    assert verdicts(grid) == ["c4"]
+
+
 def test_fc_01_a_cell_that_fails_fast_attracts_no_long_request() -> None:
     leaks = []
     for seed in range(4):
@@ -223,6 +242,40 @@ def test_a_shorter_request_is_no_peer_of_a_long_one() -> None:
     feed(case, "aaa", 0.1)
     case.tick(CELLS, 1.2)
     assert case.held() == {"c0"}  # forty short successes of its own do not absolve it
+
+
+def test_a_verdict_that_size_does_not_explain_is_about_all() -> None:
+    case = judge()
+    for turn in range(4):
+        for size in (400, 8000):
+            feed(case, "0a12345678", 0.3 * turn, size=size)
+    case.tick(CELLS, 3.0)
+    assert case.held() == {"c0"}
+    assert case.holds["c0"].refused_from <= 400
+
+
+def test_a_verdict_outlives_a_restart_with_its_size() -> None:
+    case, again = judge(), judge()
+    feed(case, "12345678" * 3 + "aa", 0.0)
+    case.tick(CELLS, 1.1)
+    again.recall(case.remembered(2.0), CELLS, 50.0)
+    assert again.holds["c0"].refused_from == case.holds["c0"].refused_from == 5793
+
+
+def test_a_held_cell_that_refuses_shorter_requests_too_is_held_for_them() -> None:
+    case = judge()
+    feed(case, "012345678" * 3, 0.0, size=400)
+    feed(case, "12345678" * 3 + "aa", 0.0)
+    assert case.tick(CELLS, 1.1)
+    assert case.holds["c0"].refused_from == 5793
+    for turn in range(3):
+        feed(case, "a12345678", 2.0 + turn, size=3000)
+    assert case.holds["c0"].refused_from == 2897
+    feed(case, "0" * 20 + "a" + "12345678" * 3, 5.0, size=400)
+    assert case.holds["c0"].refused_from == 2897, "one error is nobody's"
+    for turn in range(6):
+        feed(case, "a12345678", 6.0 + turn, size=400)
+    assert case.holds["c0"].refused_from in (0, 363)
 
 
 def test_without_probes_a_canary_asks_for_the_way_back() -> None:

@@ -3,9 +3,12 @@
 import random
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
+import pytest
 from msgspec.structs import replace as with_fields
 
+from tests.unit.pick.fakes import picked, request
 from tradewind.config.schema import GatewayConfig, GridConfig, LimitsConfig, PickConfig
 from tradewind.gateway.worker import Worker
 from tradewind.model.cell import Capabilities, Cell, CellState
@@ -191,6 +194,30 @@ def test_a_restart_keeps_out_the_cell_that_was_found_guilty(tmp_path: Path) -> N
     second.show(*(replace(item, sequence=1, incarnation="b2") for item in cells))  # other engines: no evidence
     second.tick()
     assert sorted(second.worker.weights()) == ["w", "x", "y", "z"]
+
+
+@pytest.mark.parametrize("routing", ["pick", "weights"])
+def test_a_cell_that_refuses_long_requests_goes_on_with_short_ones_where_each_is_picked(
+    tmp_path: Path, routing: str
+) -> None:
+    rig = Rig(tmp_path, routing=routing)
+    rig.show(*(cell(cell_id, 1000 + index) for index, cell_id in enumerate("wxyz")))
+    rig.tick()
+    while not rig.worker.last or not any(row.drained for row in rig.worker.last.decision.rows):
+        assert rig.now_s < 110.0
+        for cell_id in "wxyz":
+            rig.worker.on_outcome(served(cell_id)._replace(request_bytes=500))
+            rig.worker.on_outcome(served(cell_id, 400 if cell_id == "x" else 200)._replace(request_bytes=16_000))
+        rig.tick(after_s=0.1)
+    if routing == "weights":
+        assert sorted(rig.worker.weights()) == ["w", "y", "z"]
+        return
+    assert rig.worker.weights()["x"] == 1, "a pick of it needs its address"
+    assert rig.worker.desk is not None
+    picker = rig.worker.desk.picker
+    short = {picked(picker, request(100, body_bytes=500), rig.now_s, Random(seed)).cell_id for seed in range(40)}
+    long = {picked(picker, request(100, body_bytes=16_000), rig.now_s, Random(seed)).cell_id for seed in range(40)}
+    assert ("x" in short, "x" in long) == (True, False)
 
 
 def test_fc_48_a_reload_applies_limits_and_models_and_keeps_members(tmp_path: Path) -> None:

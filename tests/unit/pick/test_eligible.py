@@ -195,6 +195,36 @@ def test_a_cell_drained_for_its_limit_alone_serves_what_fits() -> None:
     assert picked(made, request(2_000)).cell_id == "b"
 
 
+def held(*refuses: tuple[str, int]) -> WeightRow:
+    return WeightRow(cell_id="a", weight=1, drained=True, refuses=refuses, reason="verdict: long ones")
+
+
+def test_a_refusal_verdict_keeps_away_what_it_is_about_and_nothing_else() -> None:
+    models = ("m", "n")
+    made = picker(cell_view("a", models=models), cell_view("b", models=models), rtts_s={"b": 2.0})
+    made.observe_pressure([held(("m", 8_000))], 1.0)
+    assert picked(made, request(body_bytes=7_999)).cell_id == "a"
+    found = picked(made, request(body_bytes=8_000))
+    assert (found.cell_id, found.excluded) == ("b", (("a", "refuses the like"),))
+    assert picked(made, request(body_bytes=9_000, model="n")).cell_id == "a"
+    assert picked(made, request(body_bytes=9_000, allowed_addresses=("10.0.0.98",))).cell_id == "a", "nobody else"
+    made.observe_pressure([WeightRow(cell_id="a", weight=1)], 2.0)
+    assert picked(made, request(body_bytes=9_000)).cell_id == "a"
+
+
+def test_a_learned_limit_stands_for_the_verdict_on_the_same_refusals() -> None:
+    made = picker(cell_view("a"), cell_view("b"), rtts_s={"b": 2.0})
+    for cell_id, tokens, status in (("a", 2_000, 200), ("b", 4_000, 200), ("a", 3_000, 400)):
+        decision = picked(made, request(tokens))
+        made.finished(decision.decision_id, outcome(decision, cell_id=cell_id, status=status), 2.0)
+    made.observe_pressure([held(("m", 8_000))], 2.0)
+    assert picked(made, request(1_000, body_bytes=40_000), now_s=3.0).cell_id == "a", "few tokens in many bytes"
+    assert picked(made, request(3_000, body_bytes=3_000), now_s=3.0).cell_id == "b"
+    decision = picked(made, request(1_000, body_bytes=40_000), now_s=3.0)
+    made.finished(decision.decision_id, outcome(decision, cell_id="a", status=400), 4.0)
+    assert picked(made, request(1_000, body_bytes=40_000), now_s=5.0).cell_id == "b", "not by its length alone"
+
+
 def test_what_is_excluded_is_bounded() -> None:
     views = [cell_view(f"c{number:03}", state=CellState.FAULTED) for number in range(100)]
     assert len(picked(picker(cell_view("z"), *views), request()).excluded) == 16

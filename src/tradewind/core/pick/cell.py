@@ -52,6 +52,7 @@ class PickCell:
         "queue_requests",
         "rates",
         "ready",
+        "refuses",
         "rtt_s",
         "running_requests",
         "samples",
@@ -73,6 +74,7 @@ class PickCell:
         self.models: tuple[str, ...] = ()
         self.modalities: frozenset[str] | None = None
         self.ready = self.drained = False
+        self.refuses: tuple[tuple[str, int], ...] = ()  # (model, bytes): a verdict on requests from this size on
         self.unroutable = False  # the proxy would not take its address: a pick of it is served elsewhere
         self.limit = inf  # max_model_len as the engine states it
         self.kv_capacity_tokens = rates.kv_capacity_tokens
@@ -112,6 +114,12 @@ class PickCell:
     def within(self, addresses: Container[str]) -> bool:
         """Whether a hint allows it: its "ip:port" is named, or its host alone."""
         return self.address in addresses or self.host in addresses
+
+    def refuses_like(self, model: str, request_bytes: int) -> bool:
+        """Whether a verdict is about such requests. A limit in tokens that refusals have taught stands for it."""
+        if not self.refuses or self.learned.explains:
+            return False
+        return any(request_bytes >= least and model in (name, "") for name, least in self.refuses)
 
     def _observe_engine(self, view: CellView) -> bool:
         engine = view.telemetry.engine

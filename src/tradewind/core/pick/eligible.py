@@ -53,7 +53,7 @@ def _pool(cells: list[PickCell], settings: PickSettings) -> Pool:
     ready = [cell for cell in able if not cell.drained] or able
     serving = {cell.cell_id for cell in ready}
     others = [cell for cell in cells if cell.cell_id not in serving]
-    tightest = min((cell.limit if cell.learned.quiet else 0.0 for cell in ready), default=inf)
+    tightest = min((cell.limit if cell.learned.quiet and not cell.refuses else 0.0 for cell in ready), default=inf)
     excluded = tuple((cell.cell_id, _why(cell)) for cell in others[: settings.max_excluded])
     return Pool(tuple(ready), tuple(others), excluded, tightest)
 
@@ -120,6 +120,7 @@ class Eligibility:
             return sieve.refuse(RefusalKind.UNSUPPORTED, f"no cell serves {kinds} for this model")
         if not self._fit(sieve, lengths, now_s):
             return self._too_long(pool, request, lengths, sieve)
+        sieve.prefer(lambda cell: "refuses the like" if cell.refuses_like(request.model, request.body_bytes) else "")
         if now_s < self.troubled_until_s:
             soonest_s = min(cell.cooling_s for cell in sieve.cells) - now_s
             if not sieve.keep(lambda cell: "cooling down" if cell.cooling_s > now_s else ""):

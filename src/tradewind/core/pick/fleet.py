@@ -98,14 +98,15 @@ class PickFleet:
             self.unknown_rtt_s = measured if measured is not None else self._settings.cost.unknown_rtt_s
 
     def observe_pressure(self, rows: Sequence[WeightRow]) -> None:
-        """Weights and drains. A drain for prompt lengths alone is not one here: each request is checked by itself."""
+        """Weights and drains. A drain for lengths alone is not one here: each request is checked by itself."""
         by_id = {row.cell_id: row for row in rows}
         for cell in self._cells.values():
             row = by_id.get(cell.cell_id)
-            drained = row is not None and row.drained and not row.short
+            refuses = row.refuses if row is not None else ()
+            drained = row is not None and row.drained and not (row.short or refuses)
             cell.weight = row.weight if row is not None else 1
-            if drained != cell.drained:
-                cell.drained = drained
+            if (drained, refuses) != (cell.drained, cell.refuses):
+                cell.drained, cell.refuses = drained, refuses
                 self.changed()
             if row is not None and drained:
                 cell.why = row.reason
@@ -126,6 +127,8 @@ class PickFleet:
 
     def set_unroutable(self, cell_ids: frozenset[str]) -> None:
         """Cells whose address the proxy was not told, or has refused."""
+        if cell_ids == self._unroutable:
+            return
         self._unroutable = cell_ids
         for cell in self._cells.values():
             cell.unroutable = cell.cell_id in cell_ids

@@ -73,6 +73,8 @@ class Teacher:
             self._on_served(cell, booking, outcome, now_s)
         elif kind is Kind.REFUSAL and outcome.status in TOO_LONG:
             self._on_refused(cell, booking.total_tokens, now_s)
+        elif kind is Kind.REFUSAL:
+            cell.learned.on_refused_otherwise(booking.total_tokens)
 
     def _on_attempt(self, cell: PickCell | None, kind: Kind, retry_after_s: float | None, now_s: float) -> None:
         if cell is None:

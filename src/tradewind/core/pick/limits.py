@@ -25,7 +25,7 @@ LONGER = 1.03  # ... and a refusal must be this much longer than what the cell i
 class LearnedLimit:
     """What one cell served and refused, in tokens of prompt and allowed output together."""
 
-    __slots__ = ("_refused", "_suspect_s", "bound", "refusals", "served", "suspected", "trial_s")
+    __slots__ = ("_refused", "_suspect_s", "bound", "refusals", "served", "suspected", "trial_s", "unexplained")
 
     def __init__(self) -> None:
         self.served = 0  # the longest
@@ -33,6 +33,7 @@ class LearnedLimit:
         self.bound = inf  # requests of so many tokens or more are not sent
         self.trial_s = inf  # when one of them may try
         self.suspected = inf  # likewise, while others can serve them
+        self.unexplained = False  # something shorter than the bound was refused since it was learned
         self._suspect_s = -inf
         self._refused = inf  # the shortest
 
@@ -40,6 +41,11 @@ class LearnedLimit:
     def quiet(self) -> bool:
         """Nothing learned and nothing suspected."""
         return self.bound == inf and self.suspected == inf
+
+    @property
+    def explains(self) -> bool:
+        """Whether all that was refused of late is what the bound keeps away."""
+        return self.bound < inf and not self.unexplained
 
     def allows(self, tokens: int, now_s: float) -> bool:
         """Whether a request of this length is sent; a due trial lets one through."""
@@ -69,12 +75,17 @@ class LearnedLimit:
     def on_refused(self, tokens: int, *, peers_served: int, now_s: float) -> None:
         """Refused here; `peers_served` is the longest that a peer has served."""
         if tokens < self.served * LONGER:
+            self.on_refused_otherwise(tokens)
             return
         if peers_served >= tokens * LIKE:
             self._learn(tokens, now_s)
         else:
             self.suspected = min(self.suspected, tokens * BELOW_REFUSED)
             self._suspect_s = now_s
+
+    def on_refused_otherwise(self, tokens: int) -> None:
+        """Refused with a status that is not about length."""
+        self.unexplained = self.unexplained or tokens < self.bound
 
     def on_peer_served(self, tokens: int, now_s: float) -> None:
         """A peer served what this cell is suspected of refusing."""
@@ -95,11 +106,13 @@ class LearnedLimit:
     def clear(self) -> None:
         """A probe of the refused length passed, or the engine is another one."""
         self.served, self.refusals, self._refused = 0, 0, inf
+        self.unexplained = False
         self.bound = self.trial_s = self.suspected = inf
 
     def _learn(self, tokens: float, now_s: float) -> None:
         self.refusals += 1
         self._refused = min(self._refused, tokens)
+        self.unexplained = False
         self.trial_s = now_s + TRIAL_AFTER_S if self.refusals == 1 else inf
         self._rebound()
 
