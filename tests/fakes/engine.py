@@ -13,9 +13,10 @@ Usage (any test, no event loop needed; the server runs in a thread of its own):
 
 `Reply` holds the switches: status, headers, body, delay_s (before the first byte), chunks (chunked transfer, each
 with gap_s before it), hang (nothing is ever sent), drip_s (one byte of the body each drip_s), endless (the last chunk
-is repeated until the client goes), cut_after (so many body bytes, then FIN), reset (RST in place of an answer, or after
-cut_after bytes), raw (bytes sent as they are), close (Connection: close). A list of replies is used one after the
-other; the last one stays. A callable `(SeenRequest) -> Reply` decides per request.
+is repeated until the client goes), stall (after the last chunk nothing comes, and no end), cut_after (so many body
+bytes, then FIN), reset (RST in place of an answer, or after cut_after bytes), raw (bytes sent as they are), close
+(Connection: close). A list of replies is used one after the other; the last one stays. A callable
+`(SeenRequest) -> Reply` decides per request.
 
 `engine.idle_close_s` closes idle keep-alive connections, as uvicorn does after 5 s. `engine.freeze()` keeps every
 connection open and answers nothing, new ones included (FC "close without FIN": the peer has gone and nobody says so);
@@ -52,6 +53,7 @@ class Reply:
     hang: bool = False
     drip_s: float = 0.0
     endless: bool = False
+    stall: bool = False
     cut_after: int | None = None
     reset: bool = False
     raw: bytes | None = None
@@ -360,6 +362,8 @@ async def _send_chunks(reply: Reply, writer: asyncio.StreamWriter) -> None:
             await asyncio.sleep(reply.gap_s)
         writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
         await writer.drain()
+    if reply.stall:
+        await asyncio.Event().wait()
     if reply.cut_after is None:
         writer.write(b"0\r\n\r\n")
         await writer.drain()

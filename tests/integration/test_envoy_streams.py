@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +31,9 @@ def engine(edge: Edge) -> Iterator[FakeEngine]:
     with FakeEngine() as engine:
         edge.route({"m": [(engine.address, 1)]})
         yield engine
+
+
+TOKEN = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
 
 
 def raw_sse(*events: bytes, gap_s: float = 0.0, content_type: str = "text/event-stream") -> Reply:
@@ -78,12 +82,20 @@ def test_fc_11_silence_beyond_the_limit_ends_and_closes_the_engines_side(edge: E
 
 
 def test_fc_11_silence_in_a_stream_ends_it(edge: Edge, engine: FakeEngine) -> None:
-    engine.on(CHAT, raw_sse(b'data: {"choices":[]}\n\n', b"data: late\n\n", gap_s=IDLE_LIMIT_S * 2))
+    engine.on(CHAT, replace(raw_sse(TOKEN), stall=True))
     started = time.monotonic()
     received = edge.stream(STREAM)
-    assert not received.complete
-    assert b"late" not in received.text
+    assert (received.status, received.text, received.complete) == (200, TOKEN, False)
     assert time.monotonic() - started < IDLE_LIMIT_S * 3
+    wait_for(lambda: engine.requests(CHAT)[-1].aborted_s is not None)
+
+
+def test_fc_11_silence_before_the_first_token_is_an_answer(edge: Edge, engine: FakeEngine) -> None:
+    """The engine's headers were held, so the client has a status and a body that say what happened."""
+    engine.on(CHAT, Reply(chunks=(), content_type="text/event-stream", stall=True))
+    answer = edge.post(STREAM)
+    assert answer.status == 504
+    assert answer.json()["error"]["code"] == "idle_timeout"  # type: ignore[index]
     wait_for(lambda: engine.requests(CHAT)[-1].aborted_s is not None)
 
 
@@ -113,15 +125,16 @@ def test_fc_13_disconnect_stops_a_silent_request(edge: Edge, engine: FakeEngine)
 
 
 def test_fc_15_an_error_inside_a_200_stream_is_seen(edge: Edge, engine: FakeEngine) -> None:
+    """Behind the first token, where nobody can make it good."""
     error = b'{"error":{"message":"EngineCore encountered an issue","type":"InternalServerError","code":500}}'
-    engine.on(CHAT, raw_sse(b"data: " + error + b"\n\n", b"data: [DONE]\n\n"))
+    engine.on(CHAT, raw_sse(TOKEN, b"data: " + error + b"\n\n", b"data: [DONE]\n\n"))
     answer = edge.post(STREAM, headers={"x-request-id": "in-band"})
-    assert (answer.status, answer.body) == (200, b"data: " + error + b"\n\ndata: [DONE]\n\n")
+    assert (answer.status, answer.body) == (200, TOKEN + b"data: " + error + b"\n\ndata: [DONE]\n\n")
     assert edge.outcome("in-band").stream_error_code == 500
 
 
 def test_fc_15_an_error_of_plain_text_is_seen(edge: Edge, engine: FakeEngine) -> None:
-    engine.on(CHAT, raw_sse(b'data: {"choices":[],"error":"engine died"}\n\n'))
+    engine.on(CHAT, raw_sse(TOKEN, b'data: {"choices":[],"error":"engine died"}\n\n'))
     edge.post(STREAM, headers={"x-request-id": "in-band-text"})
     assert edge.outcome("in-band-text").stream_error_code == 500
 
@@ -174,9 +187,9 @@ ODD = (
 
 def test_odd_events_harm_nobody(edge: Edge, engine: FakeEngine) -> None:
     """With Envoy 1.40's own JSON parser for events, `data: null` ended the process."""
-    engine.on(CHAT, [raw_sse(b"data: " + event + b"\n\n") for event in ODD] + [Reply(body=b"{}")])
+    engine.on(CHAT, [raw_sse(TOKEN + b"data: " + event + b"\n\n") for event in ODD] + [Reply(body=b"{}")])
     for event in ODD:
-        assert edge.post(STREAM).body == b"data: " + event + b"\n\n"
+        assert edge.post(STREAM).body == TOKEN + b"data: " + event + b"\n\n"
     assert edge.envoy.process.poll() is None
     assert edge.post(BODY, headers={"x-request-id": "after-odd"}).status == 200
     assert edge.outcome("after-odd").prompt_tokens is None

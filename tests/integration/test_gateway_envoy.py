@@ -126,21 +126,23 @@ def test_fc_08_a_cell_that_never_answers_does_not_hold_up_the_others(tmp_path: P
         grid.rig.until(lambda: grid.rig.weights().get("a", 1) == 1)
 
 
+BROKEN = b'{"error":{"message":"EngineCore encountered an issue","code":500}}'
+BROKEN_STREAM = (b"data: " + BROKEN + b"\n\n", b"data: [DONE]\n\n")
+TOKEN = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
+
+
 @pytest.mark.parametrize(
-    "broken",
+    ("broken", "made_good"),
     [
-        Reply(
-            content_type="text/event-stream",
-            chunks=(
-                b'data: {"error":{"message":"EngineCore encountered an issue","code":500}}\n\n',
-                b"data: [DONE]\n\n",
-            ),
-        ),
-        Reply(status=500, body=b'{"error":{"message":"EngineCore encountered an issue","code":500}}'),
+        (Reply(content_type="text/event-stream", chunks=BROKEN_STREAM), True),
+        (Reply(content_type="text/event-stream", chunks=(TOKEN, *BROKEN_STREAM)), False),
+        (Reply(status=500, body=BROKEN), False),
     ],
-    ids=["error-event-in-a-200-stream", "status-500"],
+    ids=["error-event-first", "error-event-behind-a-token", "status-500"],
 )
-def test_fc_15_an_error_inside_a_200_stream_counts_as_the_cells_failure(tmp_path: Path, broken: Reply) -> None:
+def test_fc_15_an_error_inside_a_200_stream_counts_as_the_cells_failure(
+    tmp_path: Path, broken: Reply, made_good: bool
+) -> None:
     with fleet(tmp_path) as grid:
         for cell in ("b", "c"):
             grid.engines[cell].on("/v1/chat/completions", sse_reply(["a"]))
@@ -153,8 +155,11 @@ def test_fc_15_an_error_inside_a_200_stream_counts_as_the_cells_failure(tmp_path
 
         grid.rig.until(judged)
         passed_on = [answer for answer in seen if b"EngineCore" in answer.body]
-        assert len(passed_on) == len(grid.served("a")) > 0
-        if broken.status == 200:
+        assert len(grid.served("a")) > 0
+        assert len(passed_on) == (0 if made_good else len(grid.served("a")))
+        if made_good:
+            assert all(answer.status == 200 for answer in seen)
+        elif broken.status == 200:
             assert all(answer.status == 200 and answer.body.endswith(b"[DONE]\n\n") for answer in passed_on)
 
 

@@ -18,8 +18,11 @@ from tradewind.gateway.envoy import EnvoyConfig
 from tradewind.model.outcome import Outcome
 from tradewind.model.routing import Endpoint, PoolRouting, Routing
 from tradewind.xds.builder import SnapshotBuilder
-from tradewind.xds.settings import ModelInfo, XdsSettings, parse_policy
+from tradewind.xds.gate.filter import wasm_code
+from tradewind.xds.settings import GateModule, ModelInfo, XdsSettings, parse_policy
 from tradewind.xds.snapshot import Snapshot
+
+WASM_GATE = GateModule(code=wasm_code())
 
 
 @dataclass(frozen=True)
@@ -259,6 +262,7 @@ def running_edge(
     log_level: str = "warning",
     baseline: str = "",
     lua_shares: bool = True,
+    gate: GateModule | None = WASM_GATE,
     **settings: object,
 ) -> Iterator[Edge]:
     """Envoy and its gateway servers; nothing is published yet. `lua_shares` False: Lua routes but picks nothing."""
@@ -267,6 +271,7 @@ def running_edge(
     values = XdsSettings(
         listen=f"127.0.0.1:{port}",
         policy=parse_policy(baseline),
+        gate=gate,
         **settings,  # type: ignore[arg-type]
     )
     gateway = GatewaySide(socket_path, {})

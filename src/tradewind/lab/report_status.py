@@ -40,21 +40,24 @@ def grid_status(file: Path | None, *, control: str) -> Json:
         seen["clients"] = [f"http://{gateway.listen}" for gateway in grid.gateways]
         seen["dashboard"] = f"http://{grid.dashboard}" if grid.dashboard else ""
         seen["processes"] = processes(Path(grid.state_dir))
-        seen["picks"] = _picks(grid.gateways)
+        seen |= _from_gateways(grid.gateways)
     return seen
 
 
-def _picks(gateways: Sequence[GatewayConfig]) -> list[Json]:
-    """What the picker of each gateway does that has one and answers."""
-    found: list[Json] = []
+def _from_gateways(gateways: Sequence[GatewayConfig]) -> Json:
+    """What the picker of each gateway does that has one, and which gate it has; of those that answer."""
+    picks: list[Json] = []
+    gates: list[Json] = []
     for gateway in gateways:
-        if gateway.routing != "pick":
-            continue
         with contextlib.suppress(AskFailed):  # the table of processes tells that it is down
             status = ask(gateway.admin, "/v1/status")
-            if isinstance(status, dict) and status.get("pick"):
-                found.append({"gateway_id": gateway.id, "line": pick_line(status), "pick": status["pick"]})
-    return found
+            if not isinstance(status, dict):
+                continue
+            if status.get("pick"):
+                picks.append({"gateway_id": gateway.id, "line": pick_line(status), "pick": status["pick"]})
+            if isinstance(status.get("gate"), dict):
+                gates.append({"gateway_id": gateway.id, **status["gate"]})
+    return {"picks": picks, "gates": gates}
 
 
 def _as_seen_by_gateway(status: Json) -> Json:
@@ -96,11 +99,21 @@ def status_tables(seen: Json) -> list[Table | Text]:
     picks = seen.get("picks")
     rows = picks if isinstance(picks, list) else []
     tables.extend(Text(f"gateway {row['gateway_id']} picks: {row['line']}") for row in rows)
+    gates = seen.get("gates")
+    tables.extend(_gate(row) for row in (gates if isinstance(gates, list) else []))
     if seen.get("processes"):
         tables.append(_processes(seen))
     places = [*(seen.get("clients") or []), *filter(None, [seen.get("dashboard")])]  # type: ignore[misc]
     tables.append(Text(f"control {seen['control']}" + (f", clients and page: {', '.join(places)}" if places else "")))
     return tables
+
+
+def _gate(row: Json) -> Text:
+    """One line; red where a gate is wanted and missing."""
+    if row.get("missing"):
+        told = f"gateway {row['gateway_id']} has NO first-token gate: {row['why']}"
+        return Text(told + "; streams that wait in an engine that dies are lost", style="red")
+    return Text(f"gateway {row['gateway_id']} first-token gate: {row['mode']} ({row['why']})")
 
 
 def _cells(seen: Json) -> Table:

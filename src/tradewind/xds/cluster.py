@@ -1,5 +1,7 @@
 """One Envoy cluster per pool."""
 
+from functools import lru_cache
+
 from envoy.config.cluster.v3 import circuit_breaker_pb2, cluster_pb2
 from envoy.config.core.v3 import address_pb2, base_pb2, config_source_pb2, protocol_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2 as upstream_http
@@ -7,6 +9,7 @@ from envoy.type.v3 import percent_pb2
 from google.protobuf import any_pb2, duration_pb2, wrappers_pb2
 from google.protobuf.message import Message
 
+from tradewind.xds.gate.filter import upstream_filters
 from tradewind.xds.settings import Policy, XdsSettings
 
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -20,6 +23,7 @@ _EDS_FETCH_TIMEOUT_S = 5
 # A prime. Envoy fills the table anew with each push, and MAGLEV is only the fallback under exact shares: a seventh of
 # Envoy's default is filled in a seventh of the time, and still gives each of 1,000 cells some ten slots.
 _MAGLEV_SLOTS = 10_007
+_LEAST_RETRIES = 1024  # of a pool at once; four engines with vLLM's usual 256 sequences
 
 
 def duration(seconds: float) -> duration_pb2.Duration:
@@ -65,7 +69,7 @@ def build_cluster(name: str, settings: XdsSettings) -> cluster_pb2.Cluster:
         upstream_connection_options=cluster_pb2.UpstreamConnectionOptions(tcp_keepalive=_keepalive()),
     )
     _set_policy(cluster, settings.policy)
-    cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(pack(_http_options(settings)))
+    cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(_http_options(settings))
     return cluster
 
 
@@ -80,8 +84,13 @@ def _set_policy(cluster: cluster_pb2.Cluster, policy: Policy) -> None:
 def _circuit_breakers(settings: XdsSettings) -> circuit_breaker_pb2.CircuitBreakers:
     limit = wrappers_pb2.UInt32Value(value=settings.max_concurrent_requests)
     thresholds = circuit_breaker_pb2.CircuitBreakers.Thresholds
+    # An engine that dies loses all that waits in it at one moment, and each of these needs its retry at that moment:
+    # what a breaker refuses then is a request lost. So retries are not bounded by a share of what is active, which
+    # shrinks while the queue dies, but by the queues of several whole engines. Against storms there are other bounds:
+    # attempts per request, two deaths per request (the gate), and no host twice.
+    queues = max(_LEAST_RETRIES, settings.max_concurrent_requests // 4)
     budget = thresholds.RetryBudget(
-        budget_percent=percent_pb2.Percent(value=25), min_retry_concurrency=wrappers_pb2.UInt32Value(value=64)
+        budget_percent=percent_pb2.Percent(value=100), min_retry_concurrency=wrappers_pb2.UInt32Value(value=queues)
     )
     return circuit_breaker_pb2.CircuitBreakers(
         thresholds=[
@@ -105,13 +114,18 @@ def _keepalive() -> address_pb2.TcpKeepalive:
     )
 
 
-def _http_options(settings: XdsSettings) -> upstream_http.HttpProtocolOptions:
+@lru_cache(maxsize=8)
+def _http_options(settings: XdsSettings) -> any_pb2.Any:
+    """Equal for every cluster of a grid."""
     explicit = upstream_http.HttpProtocolOptions.ExplicitHttpConfig(
         http_protocol_options=protocol_pb2.Http1ProtocolOptions()
     )
     # Below the engine's own keep-alive (uvicorn: 5 s), so that Envoy never reuses a connection that is being closed.
     common = protocol_pb2.HttpProtocolOptions(idle_timeout=duration(settings.upstream_idle_timeout_s))
-    return upstream_http.HttpProtocolOptions(explicit_http_config=explicit, common_http_protocol_options=common)
+    options = upstream_http.HttpProtocolOptions(explicit_http_config=explicit, common_http_protocol_options=common)
+    if settings.gate is not None:
+        options.http_filters.extend(upstream_filters(settings.gate))
+    return pack(options)
 
 
 def runtime_percent(value: float) -> base_pb2.RuntimePercent:

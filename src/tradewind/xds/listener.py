@@ -12,6 +12,7 @@ from envoy.type.matcher.v3 import string_pb2
 from envoy.type.tracing.v3 import custom_tag_pb2
 from google.protobuf import wrappers_pb2
 
+from tradewind.config.check_pick import INTERNAL_PREFIXES
 from tradewind.xds import logline
 from tradewind.xds.cluster import ads_source, duration, pack
 from tradewind.xds.endpoints import split_address
@@ -67,11 +68,11 @@ def _connection_manager(settings: XdsSettings) -> hcm_pb2.HttpConnectionManager:
 
 
 def _early_mutation() -> extension_pb2.TypedExtensionConfig:
-    """Before anything reads a header: x-tw-* is ours, a client's is removed."""
+    """Before anything reads a header: x-tw-* is ours and x-envoy-* gives the router orders, a client's is removed."""
     mutation = mutation_rules_pb2.HeaderMutation
-    internal = string_pb2.StringMatcher(prefix="x-tw-", ignore_case=True)
+    internal = [string_pb2.StringMatcher(prefix=prefix, ignore_case=True) for prefix in INTERNAL_PREFIXES]
     config = header_mutation_pb2.HeaderMutation(
-        mutations=[mutation(remove_on_match=mutation.RemoveOnMatch(key_matcher=internal))]
+        mutations=[mutation(remove_on_match=mutation.RemoveOnMatch(key_matcher=matcher)) for matcher in internal]
     )
     return extension_pb2.TypedExtensionConfig(name="tradewind.strip", typed_config=pack(config))
 

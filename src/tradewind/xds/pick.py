@@ -25,6 +25,12 @@ FIRST_FILTER = "tradewind.first"
 BUFFER_FILTER = "tradewind.buffer"
 METADATA = "envoy.filters.http.ext_authz"  # where ext_authz puts the decision's id, whatever its filter is named
 CELL_HEADER, POOL_HEADER, DECISION_HEADER = "x-tw-cell", "x-tw-pool", "x-tw-decision"
+# Orders to the router, of the picker alone: until when the first token of this stream must have come, and whether the
+# attempt that is late goes on beside the next. The router removes its own; the gate must know the limit too, to tell
+# a late engine from a dead one.
+FIRST_TOKEN_HEADER, HEDGE_HEADER = "x-envoy-upstream-rq-per-try-timeout-ms", "x-envoy-hedge-on-per-try-timeout"
+GATE_LIMIT_HEADER = "x-tw-first-token-ms"
+_TOLD_ROUTER = (CELL_HEADER, POOL_HEADER, FIRST_TOKEN_HEADER, HEDGE_HEADER, GATE_LIMIT_HEADER)
 FIRST_HEADER = "x-tw-first"  # "decision:age_ms,...": first tokens seen since the previous question
 PARTIAL_HEADER = "x-envoy-auth-partial-body"
 EXPLAIN_HEADER = "tradewind-explain"
@@ -64,7 +70,7 @@ def _authz(settings: PickerSettings) -> ext_authz_pb2.ExtAuthz:
             uri="http://picker", cluster=PICKER_CLUSTER, timeout=duration(settings.timeout_s)
         ),
         authorization_response=ext_authz_pb2.AuthorizationResponse(
-            allowed_upstream_headers=_names(CELL_HEADER, POOL_HEADER),
+            allowed_upstream_headers=_names(*_TOLD_ROUTER),
             allowed_client_headers=_names("retry-after", "content-type"),
             allowed_client_headers_on_success=_names(*_TOLD_CLIENT),
             dynamic_metadata_from_headers=_names(DECISION_HEADER),

@@ -73,6 +73,14 @@ class PickerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GateModule:
+    """What holds streams until their first token: wasm code that goes with the configuration, or a library by name."""
+
+    code: bytes = b""
+    library: str = ""  # of ENVOY_DYNAMIC_MODULES_SEARCH_PATH, without lib and .so; "" = the code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResidencyRule:
     """Requests whose `header` is `value` stay in `sites`, whoever decides, and whatever fails."""
 
@@ -100,6 +108,7 @@ class XdsSettings:
     forward_authorization: bool = False  # True: the client's own key reaches the engines of every site
     tokenize: bool = True  # POST /tokenize is routed
     picker: PickerSettings | None = None  # None: shares alone decide
+    gate: GateModule | None = None  # None: a stream that waits in an engine that dies is lost
     residency: tuple[ResidencyRule, ...] = ()
 
     @property
@@ -108,8 +117,11 @@ class XdsSettings:
         return (*JSON_PATHS, TOKENIZE_PATH) if self.tokenize else JSON_PATHS
 
 
-def settings_of(gateway: GatewayConfig) -> XdsSettings:
-    """The settings that one gateway section of a grid file asks for. Raises ValueError on a bad baseline."""
+def settings_of(gateway: GatewayConfig, *, gate: GateModule | None = None) -> XdsSettings:
+    """The settings that one gateway section of a grid file asks for, with the gate that its Envoy takes.
+
+    Raises ValueError on a bad baseline.
+    """
     limits = gateway.limits
     return XdsSettings(
         listen=gateway.listen,
@@ -121,6 +133,7 @@ def settings_of(gateway: GatewayConfig) -> XdsSettings:
         retries=limits.retries,
         upstream_idle_timeout_s=limits.upstream_idle_timeout_s,
         picker=_picker(gateway) if gateway.routing == "pick" else None,
+        gate=gate,
         residency=tuple(
             ResidencyRule(name=rule.name, header=rule.header.lower(), value=rule.value, sites=tuple(rule.sites))
             for rule in gateway.residency
@@ -130,7 +143,8 @@ def settings_of(gateway: GatewayConfig) -> XdsSettings:
 
 def _picker(gateway: GatewayConfig) -> PickerSettings:
     pick = gateway.pick
-    headers = {rule.header.lower() for rule in gateway.residency} | {pick.session_header.lower()} - {""}
+    rules = {rule.header.lower() for rule in gateway.residency}
+    headers = rules | {pick.session_header.lower(), gateway.first_token.hedge.header.lower()} - {""}
     return PickerSettings(
         timeout_s=pick.timeout_s,
         max_body_bytes=pick.max_body_bytes,

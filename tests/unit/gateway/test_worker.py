@@ -10,6 +10,7 @@ from msgspec.structs import replace as with_fields
 
 from tests.unit.pick.fakes import picked, request
 from tradewind.config.schema import GatewayConfig, GridConfig, LimitsConfig, PickConfig
+from tradewind.gateway.gate.choice import NO_FINDINGS, Findings
 from tradewind.gateway.worker import Worker
 from tradewind.model.cell import Capabilities, Cell, CellState
 from tradewind.model.outcome import Outcome
@@ -51,7 +52,7 @@ class FakeEffects:
 class Rig:
     """A worker with a clock of its own."""
 
-    def __init__(self, tmp_path: Path, **settings: object) -> None:
+    def __init__(self, tmp_path: Path, *, findings: Findings = NO_FINDINGS, **settings: object) -> None:
         self.now_s = 100.0
         self.effects = FakeEffects()
         gateway = GatewayConfig(id="gw", listen="127.0.0.1:1", **settings)  # type: ignore[arg-type]
@@ -63,6 +64,7 @@ class Rig:
             clock=lambda: self.now_s,
             unix_clock=lambda: 1.0,
             rng=random.Random(1),
+            findings=findings,
         )
 
     def show(self, *cells: CellView, full: bool = True, counter: int = 1) -> None:

@@ -10,6 +10,7 @@ from tradewind.core.pick.settings import PickSettings
 from tradewind.core.prefix.index import PrefixIndex
 from tradewind.core.tokens.estimate import TokenEstimator
 from tradewind.gateway.pick.desk import DeskSettings, PickDesk
+from tradewind.gateway.pick.late import late_settings
 from tradewind.gateway.requests.parse import ParserSettings, RequestParser
 from tradewind.xds.settings import settings_of
 
@@ -44,4 +45,5 @@ def desk_settings(config: GridConfig, gateway: GatewayConfig) -> DeskSettings:
         gateways=max(1, len(config.gateways)),
         explain_key=os.environ.get(env, "") if env else "",
         residency=settings_of(gateway).residency,
+        late=late_settings(gateway.first_token),
     )

@@ -16,6 +16,7 @@ from tradewind.core.pick.picker import Picker
 from tradewind.core.prefix.index import PrefixIndex
 from tradewind.core.tokens.estimate import TokenEstimator
 from tradewind.core.tokens.shape import PromptShape
+from tradewind.gateway.pick.late import NO_LIMITS, LateSettings, orders
 from tradewind.gateway.pick.memory import MAX_ID_CHARS, Memory, Sent, sent_of
 from tradewind.gateway.pick.others import Others
 from tradewind.gateway.pick.server import LEFT_TO_SHARES, Question, Reply
@@ -60,6 +61,7 @@ class DeskSettings:
     gateways: int = 1  # that share the engines' caches
     explain_key: str = ""  # the key of a client that may ask why; "" = nobody may
     residency: tuple[ResidencyRule, ...] = ()
+    late: LateSettings = NO_LIMITS
 
 
 @dataclass(slots=True)
@@ -139,7 +141,7 @@ class PickDesk:
             return LEFT_TO_SHARES
         found = self.decide(parsed.request, parsed.shape, now_s, follows=parsed.previous_response_id)
         if isinstance(found, Decision):
-            return self._reply(found, parsed.request.model, headers)
+            return self._reply(found, parsed.request, headers)
         return self._refusal(found)
 
     def _leave(self, request_id: str, why: str) -> None:
@@ -197,9 +199,10 @@ class PickDesk:
         found = self.picker.pick(there, now_s=now_s, rng=self._rng)
         return found if isinstance(found, Decision) else None
 
-    def _reply(self, decision: Decision, model: str, headers: Mapping[str, str]) -> Reply:
+    def _reply(self, decision: Decision, request: Request, headers: Mapping[str, str]) -> Reply:
         name = self.name_of(decision.decision_id)
-        told = ((CELL_HEADER, decision.address), (POOL_HEADER, model), (DECISION_HEADER, name))
+        late = orders(self.settings.late, stream=request.stream, expected_s=decision.expected_ttft_s, asked=headers)
+        told = ((CELL_HEADER, decision.address), (POOL_HEADER, request.model), (DECISION_HEADER, name), *late)
         if not self._may_ask(headers):
             return Reply(200, told)
         why = ("tradewind-reason", _printable(decision.reason))

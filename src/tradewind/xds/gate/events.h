@@ -38,6 +38,24 @@ static int is_one_of(struct text text, const char *const *names) {
   return *names != 0;
 }
 
+/* An event's name, or the type in its data; most servers write both. */
+enum type { OTHER, FAILURE, OPENING };
+
+static enum type type_of(struct text name) {
+  static const char *const opening[] = {
+      "ping",
+      "message_start",
+      "content_block_start",
+      "response.created",
+      "response.in_progress",
+      "response.queued",
+      "response.output_item.added",
+      "response.content_part.added",
+      0,
+  };
+  return is(name, "error") ? FAILURE : is_one_of(name, opening) ? OPENING : OTHER;
+}
+
 static void skip_space(struct json *json) {
   while (json->at < json->end && (*json->at == ' ' || (*json->at >= '\t' && *json->at <= '\r'))) json->at++;
 }
@@ -93,10 +111,11 @@ static int is_clients_fault(struct text key, struct text value) {
 static enum content read_value(struct json *json, enum kind kind, int depth);
 
 static enum content read_array(struct json *json, enum kind kind, int depth) {
+  enum kind inner = kind == CHOICE && depth == 1 ? CHOICE : PLAIN; /* only the list of choices is one of a kind */
   enum content all = EMPTY;
   if (next_is(json, ']')) return EMPTY;
   do {
-    enum content one = read_value(json, kind, depth + 1);
+    enum content one = read_value(json, inner, depth + 1);
     if (one == BROKEN) return BROKEN;
     if (one == FULL) all = FULL;
   } while (next_is(json, ','));
@@ -125,7 +144,6 @@ static enum content read_object(struct json *json, enum kind kind, int depth) {
   return next_is(json, '}') ? all : BROKEN;
 }
 
-/* Reads one value; `kind` is that of an object, or of the objects of an array. */
 static enum content read_value(struct json *json, enum kind kind, int depth) {
   struct text string;
   if (depth > MOST_DEPTH) return BROKEN;
@@ -138,7 +156,7 @@ static enum content read_value(struct json *json, enum kind kind, int depth) {
 
 /* What the top level of an event's JSON says. */
 struct event {
-  struct text type;
+  enum type type;
   int failed;          /* it has an error */
   enum content part;   /* of the message, response, block, item or part that it opens */
   enum content choice; /* of chat and completions; BROKEN: it has none */
@@ -170,7 +188,7 @@ static enum content read_member(struct json *json, struct text key, struct event
   } else if (is(key, "usage")) {
     event->usage = content;
   } else if (*at == '"' && is(key, "type")) {
-    event->type = string;
+    event->type = type_of(string);
   } else if (*at == '"' && is(key, "object") && is(string, "error")) {
     event->failed = 1;
   }
@@ -190,26 +208,15 @@ static int read_event(struct json *json, struct event *event) {
   return json->at == json->end;
 }
 
-static enum verdict judge_event(struct text name, struct text data) {
-  static const char *const opening[] = {
-      "ping",
-      "message_start",
-      "content_block_start",
-      "response.created",
-      "response.in_progress",
-      "response.queued",
-      "response.output_item.added",
-      "response.content_part.added",
-      0,
-  };
+static enum verdict judge_event(enum type name, struct text data) {
   struct json json = {data.at, data.end, 0};
   struct event event = {name, 0, EMPTY, BROKEN, EMPTY, 0};
   skip_space(&json);
-  if (json.at == json.end) return is(name, "error") ? ERROR : NOTHING;
+  if (json.at == json.end) return name == FAILURE ? ERROR : NOTHING;
   int whole = read_event(&json, &event);
-  if (is(name, "error") || is(event.type, "error") || event.failed) return json.clients_fault ? TOKEN : ERROR;
+  if (name == FAILURE || event.type == FAILURE || event.failed) return json.clients_fault ? TOKEN : ERROR;
   if (!whole) return TOKEN;
-  if (is_one_of(event.type, opening)) return event.part == FULL ? TOKEN : NOTHING;
+  if (event.type == OPENING) return event.part == FULL ? TOKEN : NOTHING;
   if (event.choice != EMPTY) return TOKEN;
   return event.no_choice && event.usage == FULL ? TOKEN : NOTHING;
 }
@@ -234,24 +241,45 @@ static int take_field(struct text *line, const char *name) {
   return 1;
 }
 
+/* Comments begin with the colon. Any other text is not of an event stream, whatever its type says. */
+static int is_known(struct text line) {
+  static const char *const fields[] = {"", "data", "event", "id", "retry", 0};
+  for (const char *const *field = fields; *field; field++)
+    if (take_field(&line, *field)) return 1;
+  return 0;
+}
+
 static byte *append_line(byte *to, struct text line) {
   while (line.at < line.end) *to++ = *line.at++;
   *to++ = '\n';
   return to;
 }
 
-/* Where the event at `from` ends, or 0 if it is not whole. Its data lines are moved to `from`, as they are joined. */
-static byte *read_lines(byte *from, byte *end, struct text *name, struct text *data) {
+static byte *skip_mark(byte *from, byte *end) {
+  static const byte mark[] = {0xef, 0xbb, 0xbf}; /* of the order of bytes, at the beginning of a stream */
+  for (int i = 0; i < 3; i++)
+    if (from + i >= end || from[i] != mark[i]) return from;
+  return from + 3;
+}
+
+/* Where the event at `from` ends; 0 if it is not whole. Stops at a line of no event, with `*known` 0. */
+static byte *find_end(byte *from, byte *end, int *known) {
   struct text line;
-  byte *at = from, *to = from, *next;
-  for (byte *look = from; (next = read_line(look, end, &line)) && line.at != line.end;) look = next;
-  if (!next) return 0;
-  while ((at = read_line(at, end, &line)) && line.at != line.end) {
-    if (take_field(&line, "event")) *name = line;
+  while ((from = read_line(from, end, &line)) && line.at != line.end)
+    if (!(*known = is_known(line))) return 0;
+  return from;
+}
+
+/* Reads the lines of a whole event. Its data lines are moved to where it begins, each with a line end. */
+static void read_lines(byte *from, byte *end, enum type *name, struct text *data) {
+  struct text line;
+  byte *to = from;
+  data->at = from;
+  while ((from = read_line(from, end, &line)) && line.at != line.end) {
+    if (take_field(&line, "event")) *name = type_of(line);
     else if (take_field(&line, "data")) to = append_line(to, line);
   }
-  data->at = from, data->end = to;
-  return next;
+  data->end = to;
 }
 
 /* Judges the whole events of a text up to the first that is not NOTHING. `*used` is how far they reach: they need not be
@@ -259,10 +287,14 @@ static byte *read_lines(byte *from, byte *end, struct text *name, struct text *d
 static enum verdict judge(byte *text, size length, size *used, struct text *data) {
   byte *at = text, *end = text + length, *next;
   enum verdict verdict = NOTHING;
+  int known = 1;
   while (verdict == NOTHING) {
-    struct text name = {at, at};
-    next = read_lines(at, end, &name, data);
+    enum type name = OTHER;
+    byte *begin = skip_mark(at, end);
+    next = find_end(begin, end, &known);
+    if (!known) verdict = TOKEN;
     if (!next) break;
+    read_lines(begin, next, &name, data);
     verdict = judge_event(name, *data);
     at = next;
   }

@@ -156,7 +156,8 @@ static enum action on_body(struct host *host, struct attempt *attempt, size leng
   if (verdict == TOKEN) return release(host, attempt, RELEASED);
   if (verdict == ERROR) {
     count(host, ERRORS);
-    return fail(host, attempt, "503", data.at < data.end && *data.at == '{' ? data : text_of(ERROR_BODY));
+    /* 502, not 503: the engine failed, and 503 says that it is full. */
+    return fail(host, attempt, "502", data.at < data.end && *data.at == '{' ? data : text_of(ERROR_BODY));
   }
   return end ? end_empty(host, attempt) : HOLD;
 }

@@ -1,0 +1,1 @@
+"""Which first-token gate the Envoy of this gateway gets."""
