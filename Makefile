@@ -45,7 +45,7 @@ check: $(READY) ## the part without a grid: style, types, layers, unit, property
 bench: $(READY) ## speed and memory, also to build/bench.json
 	$(BIN)/python -m benchmarks $(ARGS)
 
-fuzz: $(READY) ## the request parser under generated and, with atheris installed, guided input; ARGS=SECONDS
+fuzz: $(READY) ## the request parser and the gate under generated and, with atheris installed, guided input; ARGS=SECONDS
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
 verify: $(READY) ## every promise in full, a table and build/verify.json

@@ -1,9 +1,11 @@
-"""Fuzzes the request parser for a while: `python -m tests.fuzz [SECONDS]`.
+"""Fuzzes the request parser and the gate for a while: `python -m tests.fuzz [SECONDS]`.
 
-Half of the time by generated requests; the other half, where atheris is installed, guided by the coverage of the
-parser's code. A failing input is printed by whichever found it, and the exit status is not 0.
+Half of the time by generated requests and, where there is a C compiler, event streams; the other half, where atheris is
+installed, guided by the coverage of the parser's code. A failing input is printed by whichever found it, and the exit status is
+not 0.
 """
 
+import shutil
 import subprocess
 import sys
 import time
@@ -12,7 +14,9 @@ from importlib.util import find_spec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.fuzz import streams
 from tests.fuzz.inputs import PATHS, bodies, check
+from tests.unit.xds.gate.host import COMPILERS
 
 SECONDS = 60.0
 ROUND_EXAMPLES = 2_000
@@ -35,9 +39,15 @@ def generated(seconds: float) -> int:
     return tried
 
 
+def has_compiler() -> bool:
+    return any(map(shutil.which, COMPILERS))
+
+
 def main(arguments: list[str]) -> int:
     seconds = float(arguments[0]) if arguments else SECONDS
-    tried = generated(seconds / 2)
+    judged = streams.generated(seconds / 4) if has_compiler() else 0
+    sys.stdout.write(f"{judged} generated event streams, each judged as the model does\n")
+    tried = generated(seconds / 4 if judged else seconds / 2)
     sys.stdout.write(f"{tried} generated requests, none made the parser raise\n")
     sys.stdout.flush()
     if find_spec("atheris") is None:
