@@ -1,8 +1,8 @@
 """Fuzzes the request parser and the gate for a while: `python -m tests.fuzz [SECONDS]`.
 
-Half of the time by generated requests and, where there is a C compiler, event streams; the other half, where atheris is
-installed, guided by the coverage of the parser's code. A failing input is printed by whichever found it, and the exit status is
-not 0.
+Half of the time by generated requests and, where there is a C compiler, event streams; the other half, where atheris
+is installed, guided by the coverage of the parser's code. A failing input is printed by whichever found it, and the
+exit status is not 0.
 """
 
 import shutil
