@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 PURE := tests/unit tests/property tests/golden tests/sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench fuzz verify clean docs proto gate lock test-real-engine
+.PHONY: help setup demo test check bench soak fuzz verify clean docs proto gate lock test-real-engine
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F':.*?## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -44,6 +44,9 @@ check: $(READY) ## the part without a grid: style, types, layers, unit, property
 
 bench: $(READY) ## speed and memory, also to build/bench.json
 	$(BIN)/python -m benchmarks $(ARGS)
+
+soak: $(READY) ## five minutes of engines killed every two seconds, with the first-token gate and without; ARGS="--for 60 --seed 2"
+	$(BIN)/python -m tradewind.lab.soak $(ARGS)
 
 fuzz: $(READY) ## the request parser and the gate under generated and, with atheris installed, guided input; ARGS=SECONDS
 	$(BIN)/python -m tests.fuzz $(ARGS)
