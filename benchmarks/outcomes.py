@@ -110,6 +110,8 @@ class NoEffects:
 
     def report_soon(self) -> None: ...
 
+    def save_soon(self) -> None: ...
+
 
 def message(views: tuple[CellView, ...], seed: int, *, decide: Decide) -> bytes:
     """One message as Envoy sends it: whole answers, streams, now and then a retried attempt or a refusal."""

@@ -1,4 +1,4 @@
-"""What a scorer has learned that is worth a restart: verdicts, suspicion, error rates and prompt lengths, as ages.
+"""What a gateway has learned that is worth a restart: verdicts, suspicion, error rates, lengths and limits, as ages.
 
 A gateway that comes back without it sends long prompts to the cell that it had found to refuse them, and counts two
 more refusals before it knows again. Ages travel, never times: who reads it adds how long it lay.
@@ -129,19 +129,43 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitMemory:
+    """What the picker has learned of one cell's limit, in tokens; None where nothing is bounded or nothing is due."""
+
+    cell_id: str
+    served: int
+    refusals: int
+    shortest_refused: float
+    bound: float
+    trial_in_s: float | None = None
+    unexplained: bool = False
+    engine_start_s: float | None = None  # of the engine that refused, by its own clock; None = it does not say
+
+    def __post_init__(self) -> None:
+        _sane(self.served, self.refusals, self.shortest_refused, self.bound)
+        _sane(self.trial_in_s or 0.0, self.engine_start_s or 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """All of one scorer. Raises ValueError where a value cannot be, or a list is longer than anybody writes."""
+    """All of one scorer, and a picker's limits. Raises ValueError where a value cannot be, or a list is too long."""
 
     cases: tuple[JudgeMemory, ...] = ()
     lengths: tuple[Lengths, ...] = ()
+    limits: tuple[LimitMemory, ...] = ()
 
     def __post_init__(self) -> None:
-        _few(self.cases, self.lengths)
+        _few(self.cases, self.lengths, self.limits)
 
     @property
     def verdicts(self) -> tuple[tuple[str, str, str], ...]:
         """(model, kind, cell id) of every verdict: what must not be lost, however the process ends."""
         return tuple((case.model, case.kind, verdict.cell_id) for case in self.cases for verdict in case.verdicts)
+
+    @property
+    def refusals(self) -> tuple[tuple[str, int], ...]:
+        """(cell id, refusals) of every learned limit: likewise."""
+        return tuple((limit.cell_id, limit.refusals) for limit in self.limits)
 
     def aged(self, by_s: float) -> "Memory":
         """The same, `by_s` later."""
@@ -154,6 +178,10 @@ class Memory:
                     watched_s=item.watched_s + by_s,
                 )
                 for item in self.lengths
+            ),
+            limits=tuple(
+                replace(item, trial_in_s=None if item.trial_in_s is None else max(0.0, item.trial_in_s - by_s))
+                for item in self.limits
             ),
         )
 

@@ -207,6 +207,10 @@ class Shell:
         """Have a scoring tick within some 10 ms."""
         self._wake.set()
 
+    def save_soon(self) -> None:
+        """Something was learned that must not be lost."""
+        self._save_now.set()
+
     def report_soon(self) -> None:
         """Tell every control at once."""
         for link in self._links.values():

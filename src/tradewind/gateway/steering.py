@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tradewind.core.memory import Memory
+from tradewind.core.memory import LimitMemory, Memory
 from tradewind.core.scoring import Router, Scorer, WeightScorer
 from tradewind.gateway.merge import ViewMerger
 from tradewind.gateway.saved import SavedState, without_telemetry
@@ -69,13 +69,14 @@ class Steering:
             self._saved_weights.update({endpoint.cell_id: endpoint.weight for endpoint in pool.endpoints})
         return state.routing
 
-    def saved_state(self, gateway_id: str, *, now_s: float) -> SavedState | None:
-        """What to keep on disk; None while there is nothing worth it."""
+    def saved_state(self, gateway_id: str, *, limits: tuple[LimitMemory, ...] = (), now_s: float) -> SavedState | None:
+        """What to keep on disk, with a picker's `limits`; None while there is nothing worth it."""
         if self.in_force is None:
             return None
         cells = without_telemetry(self.merger.view(now_s=now_s).cells)
         # The other scorers forget within seconds.
         memory = self.scorer.remembered(now_s) if isinstance(self.scorer, WeightScorer) else Memory()
+        memory = replace(memory, limits=limits)
         return SavedState(gateway_id=gateway_id, cells=cells, routing=self.in_force, memory=memory)
 
     def known_models(self, view: GridView) -> frozenset[str]:

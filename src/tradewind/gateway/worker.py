@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tradewind.config.schema import CellConfig, GatewayConfig, GridConfig
+from tradewind.core.memory import MAX_ROWS
 from tradewind.core.pick.cell import OthersLoad
 from tradewind.core.scoring import make_scorer
 from tradewind.gateway.events import EventRing
@@ -47,6 +48,8 @@ class Effects(Protocol):
     def tick_soon(self) -> None: ...
 
     def report_soon(self) -> None: ...
+
+    def save_soon(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -111,6 +114,7 @@ class Worker:
         self._cells: dict[str, str] = {}  # cell id -> address as this gateway reaches it
         self._cell_at: dict[str, str] = {}
         self._saved_key: object = None
+        self._refusals: tuple[tuple[str, int], ...] = ()  # that taught limits, as of the last tick
         self._refused: frozenset[str] = frozenset()  # addresses of endpoints that Envoy would not take
 
     # --- start ------------------------------------------------------------------------------------------------
@@ -127,6 +131,7 @@ class Worker:
         self._take_models(view, self.steering.known_models(view))
         if self.desk is not None:
             self.desk.observe_view(view, now_s)
+            self.desk.picker.fleet.recall(state.memory.limits, now_s)
         self.ring.add("view.restored", None, f"{len(state.cells)} cells from disk")
         self._publish(restored, started_s=time.perf_counter())
         return True
@@ -227,6 +232,10 @@ class Worker:
             self._effects.probe(order)
         if step.membership_changed:
             self._effects.report_soon()
+        refusals = self.desk.picker.fleet.refusals() if self.desk is not None else ()
+        if refusals != self._refusals:
+            self._refusals = refusals
+            self._effects.save_soon()
 
     def apply(self, config: GridConfig) -> str:
         """Take a changed grid file; says why not, or "" when applied. Requests in flight are untouched."""
@@ -368,11 +377,13 @@ class Worker:
 
     def state_to_save(self) -> SavedState | None:
         """What the disk should hold now, or None when it holds it already."""
-        state = self.steering.saved_state(self.gateway.id, now_s=self._clock())
+        now_s = self._clock()
+        limits = self.desk.picker.fleet.remembered(now_s)[:MAX_ROWS] if self.desk is not None else ()
+        state = self.steering.saved_state(self.gateway.id, limits=limits, now_s=now_s)
         if state is None:
             return None
         cells = tuple((item.cell, item.state, item.incarnation, item.draining) for item in state.cells)
-        key = (state.routing, cells, state.memory.verdicts)
+        key = (state.routing, cells, state.memory.verdicts, state.memory.refusals)
         if key == self._saved_key:
             return None
         self._saved_key = key

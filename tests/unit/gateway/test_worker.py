@@ -29,6 +29,7 @@ class FakeEffects:
         self.cells: dict[str, str] = {}
         self.ticks = 0
         self.reports = 0
+        self.saves = 0
 
     def publish(self, snapshot: Snapshot) -> None:
         self.snapshots.append(snapshot)
@@ -47,6 +48,9 @@ class FakeEffects:
 
     def report_soon(self) -> None:
         self.reports += 1
+
+    def save_soon(self) -> None:
+        self.saves += 1
 
 
 class Rig:
@@ -196,6 +200,75 @@ def test_a_restart_keeps_out_the_cell_that_was_found_guilty(tmp_path: Path) -> N
     second.show(*(replace(item, sequence=1, incarnation="b2") for item in cells))  # other engines: no evidence
     second.tick()
     assert sorted(second.worker.weights()) == ["w", "x", "y", "z"]
+
+
+def bound_of(rig: Rig, cell_id: str = "x") -> float:
+    assert rig.worker.desk is not None
+    found = rig.worker.desk.picker.fleet.get(cell_id)
+    assert found is not None
+    return found.learned.bound
+
+
+def engine(item: CellView, *, start_time_s: float, sequence: int = 1) -> CellView:
+    reading = EngineReading(queue_requests=0.0, running_requests=0.0, start_time_s=start_time_s)
+    return replace(item, sequence=sequence, telemetry=Telemetry(engine=reading, engine_age_s=0.1))
+
+
+def taught(tmp_path: Path) -> tuple[Rig, list[CellView]]:
+    """A restarted worker whose predecessor learned that x refuses 3,000 tokens."""
+    cells = [engine(cell(cell_id, 1000 + index), start_time_s=7.0) for index, cell_id in enumerate("xy")]
+    first = Rig(tmp_path, routing="pick")
+    first.show(*cells)
+    first.tick()
+    assert first.worker.state_to_save() is not None
+    assert first.worker.desk is not None
+    fleet = first.worker.desk.picker.fleet
+    for cell_id, tokens in (("x", 3_000), ("y", 3_000)):
+        found = fleet.get(cell_id)
+        assert found is not None
+        if cell_id == "x":
+            found.learned.on_served(500)
+            found.learned.on_refused(tokens, peers_served=9_000, now_s=first.now_s)
+        else:
+            found.learned.on_refused(tokens, peers_served=0, now_s=first.now_s)
+    fleet.limits_changed()
+    first.tick()
+    assert first.effects.saves == 1
+    state = first.worker.state_to_save()
+    assert state is not None
+    assert first.worker.saved.store(state)
+    assert [limit.cell_id for limit in state.memory.limits] == ["x"], "a suspicion is not kept"
+
+    second = Rig(tmp_path, routing="pick")
+    assert second.worker.restore()
+    assert bound_of(second) == bound_of(first) == 750.0
+    return second, cells
+
+
+def test_a_learned_limit_outlives_a_restart_of_the_gateway(tmp_path: Path) -> None:
+    rig, cells = taught(tmp_path)
+    rig.show(*(replace(item, sequence=2) for item in cells))
+    rig.tick()
+    assert bound_of(rig) == 750.0
+    assert rig.worker.desk is not None
+    found = rig.worker.desk.picker.fleet.get("x")
+    assert found is not None
+    rig.now_s += 61.0
+    assert found.learned.allows(3_000, rig.now_s), "the trial comes as if nothing had happened"
+    order = ProbeOrder(cell_id="x", model="m", prompt_bytes=12_000, max_tokens=1)
+    rig.worker.on_probe(order, served("x")._replace(synthetic=True))
+    assert found.learned.quiet
+
+
+@pytest.mark.parametrize("change", ["incarnation", "start"])
+def test_an_engine_that_restarted_meanwhile_voids_its_limit(tmp_path: Path, change: str) -> None:
+    rig, cells = taught(tmp_path)
+    if change == "start":
+        rig.show(*(engine(item, start_time_s=8.0, sequence=2) for item in cells))
+    else:
+        rig.show(*(replace(item, incarnation="b2") for item in cells))
+    rig.tick()
+    assert bound_of(rig) == float("inf")
 
 
 @pytest.mark.parametrize("routing", ["pick", "weights"])

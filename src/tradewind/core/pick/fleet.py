@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Protocol
 
+from tradewind.core.memory import LimitMemory
 from tradewind.core.numbers import known, median
 from tradewind.core.pick.calibration import Calibration
 from tradewind.core.pick.cell import OthersLoad, PickCell
@@ -155,6 +156,25 @@ class PickFleet:
         if cell is not None:
             cell.learned.clear()
             self.limits_changed()
+
+    def remembered(self, now_s: float) -> tuple[LimitMemory, ...]:
+        """Every limit that was learned, for a restart."""
+        cells = (self._cells[cell_id] for cell_id in self._limited)
+        found = (cell.learned.remembered(cell.cell_id, cell.engine_start_s, now_s) for cell in cells)
+        return tuple(limit for limit in found if limit is not None)
+
+    def refusals(self) -> tuple[tuple[str, int], ...]:
+        """How many refusals have taught each limit: what must not be lost, however the process ends."""
+        return tuple((cell_id, count) for cell_id in self._limited if (count := self._cells[cell_id].learned.refusals))
+
+    def recall(self, limits: Sequence[LimitMemory], now_s: float) -> None:
+        """Goes on from remembered limits of cells that are in the view; another engine will void its own."""
+        for limit in limits:
+            cell = self._cells.get(limit.cell_id)
+            if cell is not None:
+                cell.learned.recall(limit, now_s)
+                cell.engine_start_s = limit.engine_start_s
+        self.limits_changed()
 
     def _take(self, view: CellView) -> None:
         cell_id, hardware = view.cell.cell_id, view.cell.capabilities.hardware or ""

@@ -12,6 +12,8 @@ they refuse as well it was the request, and nothing is learned.
 
 from math import inf
 
+from tradewind.core.memory import LimitMemory
+
 MAX_REFUSALS = 3
 TRIAL_AFTER_S = 60.0  # after the first refusal
 GROWTH = (1.25, 1.1)  # over the longest served, after the first and the second refusal
@@ -108,6 +110,27 @@ class LearnedLimit:
         self.served, self.refusals, self._refused = 0, 0, inf
         self.unexplained = False
         self.bound = self.trial_s = self.suspected = inf
+
+    def remembered(self, cell_id: str, engine_start_s: float | None, now_s: float) -> LimitMemory | None:
+        """For a restart: what refusals have taught, None where they have not. Mere suspicions do not last so long."""
+        if not self.refusals:
+            return None
+        return LimitMemory(
+            cell_id=cell_id,
+            served=self.served,
+            refusals=self.refusals,
+            shortest_refused=self._refused,
+            bound=self.bound,
+            trial_in_s=None if self.trial_s == inf else max(0.0, self.trial_s - now_s),
+            unexplained=self.unexplained,
+            engine_start_s=engine_start_s,
+        )
+
+    def recall(self, memory: LimitMemory, now_s: float) -> None:
+        """Goes on from what was remembered."""
+        self.served, self.refusals, self._refused = memory.served, memory.refusals, memory.shortest_refused
+        self.bound, self.unexplained = memory.bound, memory.unexplained
+        self.trial_s = inf if memory.trial_in_s is None else now_s + memory.trial_in_s
 
     def _learn(self, tokens: float, now_s: float) -> None:
         self.refusals += 1
