@@ -12,11 +12,11 @@ Usage (any test, no event loop needed; the server runs in a thread of its own):
         engine.revive()                                # listens on the same port again
 
 `Reply` holds the switches: status, headers, body, delay_s (before the first byte), chunks (chunked transfer, each
-with gap_s before it), hang (nothing is ever sent), drip_s (one byte of the body each drip_s), endless (the last chunk
-is repeated until the client goes), stall (after the last chunk nothing comes, and no end), cut_after (so many body
-bytes, then FIN), reset (RST in place of an answer, or after cut_after bytes), raw (bytes sent as they are), close
-(Connection: close). A list of replies is used one after the other; the last one stays. A callable
-`(SeenRequest) -> Reply` decides per request.
+with gap_s before it, the first with first_gap_s if given), hang (nothing is ever sent), drip_s (one byte of the body
+each drip_s), endless (the last chunk is repeated until the client goes), stall (after the last chunk nothing comes, and
+no end), linger_s (before chunks end or are cut), cut_after (so many body bytes, then FIN), reset (RST in place of an
+answer, or after cut_after bytes), raw (bytes sent as they are), close (Connection: close). A list of replies is used
+one after the other; the last one stays. A callable `(SeenRequest) -> Reply` decides per request.
 
 `engine.idle_close_s` closes idle keep-alive connections, as uvicorn does after 5 s. `engine.freeze()` keeps every
 connection open and answers nothing, new ones included (FC "close without FIN": the peer has gone and nobody says so);
@@ -50,10 +50,12 @@ class Reply:
     delay_s: float = 0.0
     chunks: tuple[bytes, ...] | None = None
     gap_s: float = 0.0
+    first_gap_s: float | None = None
     hang: bool = False
     drip_s: float = 0.0
     endless: bool = False
     stall: bool = False
+    linger_s: float = 0.0
     cut_after: int | None = None
     reset: bool = False
     raw: bytes | None = None
@@ -351,20 +353,26 @@ async def _answer(reply: Reply, writer: asyncio.StreamWriter) -> bool:
     else:
         await _send_body(reply, writer)
     if reply.cut_after is not None:
+        if reply.linger_s:
+            await asyncio.sleep(reply.linger_s)
         _close(writer, reset=reply.reset)
         return False
     return not reply.close
 
 
 async def _send_chunks(reply: Reply, writer: asyncio.StreamWriter) -> None:
+    gap_s = reply.gap_s if reply.first_gap_s is None else reply.first_gap_s
     for chunk in _chunks(reply):
-        if reply.gap_s:
-            await asyncio.sleep(reply.gap_s)
+        if gap_s:
+            await asyncio.sleep(gap_s)
+        gap_s = reply.gap_s
         writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
         await writer.drain()
     if reply.stall:
         await asyncio.Event().wait()
     if reply.cut_after is None:
+        if reply.linger_s:
+            await asyncio.sleep(reply.linger_s)
         writer.write(b"0\r\n\r\n")
         await writer.drain()
 

@@ -1,22 +1,21 @@
 """The chain of `routing: pick` on a real Envoy: the picker's answer is obeyed, and its absence costs no request."""
 
-import asyncio
 import json
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.engine import FakeEngine, Reply
-from tests.support.edge import Edge, running_edge
-from tradewind.gateway.pick.server import PickServer, Question
+from tests.support.edge import Edge
+from tests.support.picker import Picker, picking_edge
+from tradewind.gateway.pick.server import Question
 from tradewind.gateway.pick.server import Reply as PickReply
 from tradewind.model.routing import Endpoint, PoolRouting, Routing
-from tradewind.xds.settings import PickerSettings, ResidencyRule
+from tradewind.xds.settings import ResidencyRule
 
 PATH = "/v1/chat/completions"
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -30,45 +29,6 @@ def engines() -> Iterator[list[FakeEngine]]:
         for i, engine in enumerate(started):
             engine.on(PATH, Reply(headers=(("x-engine", str(i)),), body=b"{}"))
         yield started
-
-
-class Picker:
-    """A real PickServer in a thread of its own; `answer` may be changed by a test."""
-
-    def __init__(self, path: str) -> None:
-        self.questions: list[Question] = []
-        self.answer: Callable[[Question], PickReply] = lambda question: PickReply(503)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self.server = PickServer(path, self._answer, max_body_bytes=2**20)
-        self.start()
-
-    def _answer(self, question: Question) -> PickReply:
-        self.questions.append(question)
-        return self.answer(question)
-
-    def start(self) -> None:
-        asyncio.run_coroutine_threadsafe(self.server.start(), self._loop).result(10)
-
-    def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self.server.stop(), self._loop).result(10)
-
-    def close(self) -> None:
-        self.stop()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
-
-
-@contextmanager
-def picking_edge(directory: Path, residency: tuple[ResidencyRule, ...] = ()) -> Iterator[tuple[Edge, Picker]]:
-    picker = Picker(str(directory / "pick.sock"))
-    try:
-        with running_edge(directory, picker=PickerSettings(max_body_bytes=2**16), residency=residency) as edge:
-            yield edge, picker
-    finally:
-        picker.close()
 
 
 @pytest.fixture

@@ -59,7 +59,12 @@ def kind_of_status(status: int) -> Kind:
 
 
 def kind_of_attempt(reason: str) -> Kind:
-    """An attempt that failed before another cell was tried: Envoy's flags, or the engine's status as digits."""
+    """An attempt that failed before another cell was tried: Envoy's flags, or the engine's status as digits.
+
+    Neither a status nor a flag ("0") is an attempt that Envoy gave up since another one had won.
+    """
+    if reason == "0":
+        return Kind.IGNORED
     if reason.isdigit():
         return kind_of_status(int(reason))
     return Kind.UNREACHED if not reason or set(reason.split(",")) & _UNREACHED_FLAGS else Kind.IGNORED
