@@ -1,5 +1,6 @@
 """The gate as Envoy's configuration: the upstream filters of a cluster."""
 
+import re
 from functools import cache
 from importlib import resources
 
@@ -17,6 +18,7 @@ from tradewind.xds.settings import GateModule
 
 GATE_FILTER = "tradewind.gate"
 RUNTIME = "envoy.wasm.runtime.v8"
+_INCLUDE = re.compile(r'^#include "([a-z_]+\.h)"$', re.M)
 _CODEC = "envoy.filters.http.upstream_codec"
 
 
@@ -28,8 +30,13 @@ def wasm_code() -> bytes:
 
 @cache
 def native_source() -> str:
-    """The C source of the native twin, as shipped."""
-    return resources.files("tradewind.xds.gate").joinpath("gate_native.c").read_text(encoding="utf-8")
+    """The C source of the native twin as one text: the package's own headers stand where they are included."""
+    return _source("gate_native.c")
+
+
+def _source(name: str) -> str:
+    text = resources.files("tradewind.xds.gate").joinpath(name).read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda included: _source(included[1]), text)
 
 
 @cache

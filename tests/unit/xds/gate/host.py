@@ -20,7 +20,7 @@ HELD, RELEASED, ERRORS, EMPTY_ENDS, OVER_BOUND, DEATHS, REFUSED = range(7)
 MOST_HELD_BYTES: Final = 262_144
 
 COMPILERS = ("cc", "gcc", "clang")
-_WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter")
+WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter")
 
 
 @cache
@@ -32,7 +32,7 @@ def library() -> ctypes.CDLL:
     source = Path(__file__).with_name("host.c")
     with resources.as_file(resources.files("tradewind.xds.gate")) as include, TemporaryDirectory() as directory:
         target = Path(directory) / "host.so"
-        flags = ("-shared", "-fPIC", "-std=c11", "-O1", *_WARNINGS, f"-I{include}")
+        flags = ("-shared", "-fPIC", "-std=c11", "-O1", *WARNINGS, f"-I{include}")
         subprocess.run([compiler, *flags, source, "-o", target], check=True)
         built = ctypes.CDLL(str(target))
     built.gate_new.restype = ctypes.c_void_p
