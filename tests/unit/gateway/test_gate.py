@@ -1,5 +1,6 @@
 """Which gate a gateway's Envoy gets: what was wanted, what Envoy takes, and what is asked only once."""
 
+import shutil
 import stat
 from pathlib import Path
 
@@ -126,6 +127,22 @@ def test_the_wheels_envoy_takes_the_module_and_not_any_bytes(tmp_path: Path) -> 
     refused = prober.accepts(GateModule(code=b"\0asm\1\0\0\0"))
     assert refused.accepted is False
     assert refused.why
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_the_native_gate_is_built_once_and_taken(tmp_path: Path) -> None:
+    first = find_out(gateway("native"), executable(), tmp_path)
+    assert first.native == Finding(accepted=True, why="")
+    (library,) = (tmp_path / "gate").glob("*.so")
+    assert library.name == f"lib{first.library}.so"
+    prober = Prober(executable(), tmp_path)
+    assert prober.native() == (first.native, first.library)
+    assert prober.children == 0
+
+
+def test_without_a_compiler_the_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert Prober(executable(), tmp_path).native() == (Finding(accepted=False, why="there is no C compiler"), "")
 
 
 # --- what Envoy is told -----------------------------------------------------------------------------------------------

@@ -4,14 +4,14 @@ import re
 from functools import cache
 from importlib import resources
 
-from envoy.config.core.v3 import base_pb2
+from envoy.config.core.v3 import backoff_pb2, base_pb2
 from envoy.extensions.dynamic_modules.v3 import dynamic_modules_pb2
 from envoy.extensions.filters.http.dynamic_modules.v3 import dynamic_modules_pb2 as filter_pb2
 from envoy.extensions.filters.http.upstream_codec.v3 import upstream_codec_pb2
 from envoy.extensions.filters.http.wasm.v3 import wasm_pb2 as wasm_filter_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from envoy.extensions.wasm.v3 import wasm_pb2
-from google.protobuf import any_pb2
+from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import Message
 
 from tradewind.xds.settings import GateModule
@@ -19,6 +19,8 @@ from tradewind.xds.settings import GateModule
 GATE_FILTER = "tradewind.gate"
 RUNTIME = "envoy.wasm.runtime.v8"
 _INCLUDE = re.compile(r'^#include "([a-z_]+\.h)"$', re.M)
+# Envoy's default is a second. Below 2 ms, which it takes as well, a trap ends it: its jitter divides by half of this.
+_RELOAD_NS = 10_000_000
 _CODEC = "envoy.filters.http.upstream_codec"
 
 
@@ -59,8 +61,12 @@ def _wasm(code: bytes) -> wasm_filter_pb2.Wasm:
         config=wasm_pb2.PluginConfig(
             name="gate",
             vm_config=vm,
-            # A trap costs its request; with FAIL_OPEN it would cost the gate for good.
+            # A trap costs its request; with FAIL_OPEN it would cost the gate for good. The machine is made anew at the
+            # next request after the back-off; until then every request of every pool is answered 503.
             failure_policy=wasm_pb2.FAIL_RELOAD,
+            reload_config=wasm_pb2.ReloadConfig(
+                backoff=backoff_pb2.BackoffStrategy(base_interval=duration_pb2.Duration(nanos=_RELOAD_NS))
+            ),
             # Without it a module that holds the headers is not shown the body, and the stream hangs.
             allow_on_headers_stop_iteration={"value": True},
         )
