@@ -8,6 +8,9 @@ from tradewind.config.schema import FirstTokenConfig, GatewayConfig, GridConfig
 
 LONGEST_S = 86_400.0  # what Envoy's header can say is more, what anybody waits for is less
 MOST_FACTOR = 1_000.0
+# A gate holds up to 256 KiB of a stream, and what comes next is added before it can let go: beyond the buffer, Envoy
+# answers 500.
+LEAST_BUFFER_BYTES = 1_048_576
 
 
 def gate_problems(grid: GridConfig) -> Iterator[Problem]:
@@ -17,6 +20,13 @@ def gate_problems(grid: GridConfig) -> Iterator[Problem]:
         if gateway.gate.mode == "native" and gateway.envoy == "external":
             what = "a native gate is built for the Envoy that Tradewind starts, and this one is external"
             yield Problem(where=f"{at}.gate.mode", what=what, write="wasm, if that Envoy has the V8 runtime, or none")
+        if gateway.gate.mode != "none" and 65_536 <= gateway.limits.request_buffer_bytes < LEAST_BUFFER_BYTES:
+            what = "a gate holds the beginning of an answer in this buffer, and it is too small for that"
+            write = f"{LEAST_BUFFER_BYTES} or more, or gate: {{mode: none}} in the same gateway"
+            yield Problem(where=f"{at}.limits.request_buffer_bytes", what=what, write=write)
+        if not 0 <= gateway.gate.quarantine_s <= LONGEST_S:
+            what = f"a quarantine of {gateway.gate.quarantine_s:g} s"
+            yield Problem(where=f"{at}.gate.quarantine_s", what=what, write=f"0 for none, or up to {LONGEST_S:g}")
         yield from _first_token(f"{at}.first_token", gateway)
 
 

@@ -23,6 +23,10 @@ HEDGE = "hedge: {header: x-class, value: live, after_s: 1}"
             "this one is external; write wasm, if that Envoy has the V8 runtime",
         ),
         (
+            "{limits: {request_buffer_bytes: 1048575}}",
+            "request_buffer_bytes: a gate holds the beginning of an answer in this buffer, and it is too small for that",
+        ),
+        (
             "{first_token: {timeout_factor: 10}}",
             "first_token.timeout_factor: the time limit of a stream comes with",
         ),
