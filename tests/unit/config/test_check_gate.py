@@ -24,7 +24,7 @@ HEDGE = "hedge: {header: x-class, value: live, after_s: 1}"
         ),
         (
             "{limits: {request_buffer_bytes: 1048575}}",
-            "request_buffer_bytes: a gate holds the beginning of an answer in this buffer, and it is too small for that",
+            "request_buffer_bytes: a gate holds the beginning of an answer in this buffer, and it is too small",
         ),
         (
             "{first_token: {timeout_factor: 10}}",
