@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from tradewind.core.errors import ErrorOrder
 from tradewind.core.memory import MAX_BIN, MAX_ROWS, ErrorRate, Recent
 from tradewind.core.settings import VerdictSettings
 
@@ -98,6 +99,7 @@ class Evidence:
     count: int = 0  # requests in closed spans
     requests: dict[str, dict[int, int]] = field(default_factory=dict)  # cell -> bin -> count, of closed spans
     errors: dict[str, dict[int, int]] = field(default_factory=dict)  # of all spans
+    order: ErrorOrder = field(default_factory=ErrorOrder)  # of all spans
     rates: dict[str, _Rate] = field(default_factory=dict)
 
     def add(self, cell_id: str, request_bytes: int, *, error: bool, now_s: float) -> None:
@@ -113,7 +115,7 @@ class Evidence:
         span.requests[like] = span.requests.get(like, 0) + 1
         if error:
             span.errors.append(like)
-            _step(self.errors, like, 1)
+            self._count_error(like)
             self.expire(now_s)
 
     def close(self) -> None:
@@ -147,6 +149,7 @@ class Evidence:
                 _step(self.requests, like, -count)
             for like in span.errors:
                 _step(self.errors, like, -1)
+                self.order.drop(*like)
 
     def clear(self, cell_id: str) -> None:
         """Forgets everything of one cell."""
@@ -159,7 +162,12 @@ class Evidence:
             self.count += span.count
         for table in (self.requests, self.errors):
             table.pop(cell_id, None)
+        self.order.clear(cell_id)
         self.rates.pop(cell_id, None)
+
+    def _count_error(self, like: _Like) -> None:
+        _step(self.errors, like, 1)
+        self.order.add(*like)
 
     def remembered(self, now_s: float) -> tuple[tuple[ErrorRate, ...], Recent]:
         """Rates and the last minute, as ages; nothing where there was no error, since then both are at their floor."""
@@ -201,7 +209,7 @@ class Evidence:
         for like, count in span.requests.items():
             _step(self.requests, like, count)
         for like in span.errors:
-            _step(self.errors, like, 1)
+            self._count_error(like)
         self.spans.append(span)
         self.count += span.count
 
@@ -223,7 +231,7 @@ class Evidence:
         expected = (peer_errors + settings.prior_requests * q0) / (peer_requests + settings.prior_requests)
         rate = max(settings.min_rate, errors / requests)
         score = likelihood(errors, requests, rate, expected) if rate >= settings.min_ratio * expected else 0.0
-        like = self._like_errors_since_first(cell_id, smallest, held)
+        like = self.order.since_first(cell_id, smallest, held)
         peers = cells - len(held - {cell_id})
         return Case(errors, score, concentration(like, errors, peers), q0 > settings.noisy_rate)
 
@@ -274,15 +282,6 @@ class Evidence:
                 errors += rate.errors
                 requests += rate.requests
         return max(self.settings.floor_rate, errors / max(self.settings.fleet_requests, requests))
-
-    def _like_errors_since_first(self, cell_id: str, smallest: int, held: frozenset[str]) -> int:
-        count, begun = 0, False
-        for span in self.spans:
-            for cell, size in span.errors:
-                if size >= smallest and (cell == cell_id or cell not in held):
-                    begun = begun or cell == cell_id
-                    count += begun
-        return count
 
 
 def _of_cell(span: _Span, cell_id: str) -> tuple[dict[int, int], list[int]]:

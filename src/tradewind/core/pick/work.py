@@ -1,8 +1,10 @@
 """What this gateway has in flight on one cell: prefills that wait for a first token, decodes, and the KV they hold."""
 
+from collections import OrderedDict
 from enum import Enum
 from math import inf
 
+from tradewind.core.pick.later import Later
 from tradewind.core.pick.rates import Rates
 from tradewind.core.pick.slowness import Slowness
 
@@ -73,6 +75,7 @@ class Work:
     """Everything booked on one cell. Sums return to exactly zero when nothing is in flight."""
 
     __slots__ = (
+        "_later",
         "_waiting",
         "decoding",
         "dispatches",
@@ -102,7 +105,8 @@ class Work:
         self.rates = rates
         self.slowness = slowness
         self.saturation = saturation
-        self._waiting: dict[int, Booking] = {}  # in order of dispatch
+        self._waiting: OrderedDict[int, Booking] = OrderedDict()  # in order of dispatch; a dict finds its first slowly
+        self._later = Later()
         self.queued_s = 0.0
         self.queued_at_s = 0.0
         self.requests = 0
@@ -141,6 +145,7 @@ class Work:
         self.queued_s = self.backlog_s(now_s) + booking.prefill_s
         self.queued_at_s = now_s
         self._waiting[booking.number] = booking
+        self._later.join(booking.number, booking.prefill_s)
         booking.work, booking.phase = self, Phase.WAITING
         self.requests += 1
         self.dispatches += 1
@@ -154,11 +159,7 @@ class Work:
         """The engine has prefilled it: what was dispatched later is the backlog now. `at_s` may lie in the past."""
         if booking.phase is not Phase.WAITING:
             return
-        later_s = 0.0
-        for number in reversed(self._waiting):
-            if number == booking.number:
-                break
-            later_s += self._waiting[number].prefill_s
+        later_s = self._later.behind_s(booking.number)
         self._leave_queue(booking)
         self.queued_s = max(0.0, later_s - 0.5 * booking.rtt_s * self.slowness.inverse)
         self.queued_at_s = at_s
@@ -192,6 +193,7 @@ class Work:
 
     def _leave_queue(self, booking: Booking) -> None:
         del self._waiting[booking.number]
+        self._later.leave(booking.number)
         self.waiting_tokens -= booking.uncached_tokens
         self.waiting_s = self.waiting_s - booking.prefill_s if self._waiting else 0.0
 
