@@ -1,6 +1,7 @@
 """What is counted without a walk is what a walk would count."""
 
 from math import fsum
+from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -93,13 +94,16 @@ def test_what_waits_behind_a_first_token(events: list[tuple[str, int, float]]) -
 
 
 @settings(deadline=None)
-@given(st.lists(SECONDS, min_size=1, max_size=400), st.integers(1, 90))
-def test_places_are_used_again(seconds: list[float], most: int) -> None:
-    later, waiting = Later(), list[tuple[int, float]]()
-    for number, each_s in enumerate(seconds):
-        later.join(number, each_s)
-        waiting.append((number, each_s))
-        if len(waiting) > most:
-            later.leave(waiting.pop(number % len(waiting))[0])
-        at = number % len(waiting)
-        assert later.behind_s(waiting[at][0]) == fsum(each_s for _, each_s in waiting[at + 1 :])
+@given(st.integers(0, 1 << 30), st.integers(1, 200))
+def test_a_queue_of_any_length(seed: int, most: int) -> None:
+    """Up to `most` wait, then they go, then they come again."""
+    rng, later, waiting = Random(seed), Later(), list[tuple[int, float]]()
+    for number in range(600):
+        if len(waiting) < most and (number // 200) % 2 == 0:
+            waiting.append((number, rng.expovariate(2.0)))
+            later.join(*waiting[-1])
+        elif waiting:
+            later.leave(waiting.pop(rng.randrange(len(waiting)))[0])
+        if waiting:
+            at = rng.randrange(len(waiting))
+            assert later.behind_s(waiting[at][0]) == fsum(each_s for _, each_s in waiting[at + 1 :])
