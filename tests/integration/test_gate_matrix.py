@@ -266,7 +266,7 @@ def test_a_cut_after_tokens_is_a_cut(ran: dict[str, Ran]) -> None:
 def test_no_third_engine_is_given_a_request_that_ended_two(ran: dict[str, Ran], name: str) -> None:
     """The client has a status and a body that say so."""
     one = ran[name]
-    assert one.answer.status == 500
+    assert one.answer.status == 422
     assert json.loads(one.answer.text)["error"]["code"] == "request_ends_engines"
     assert sum(one.seen) == 2
 

@@ -24,6 +24,9 @@ def gate_problems(grid: GridConfig) -> Iterator[Problem]:
             what = "a gate holds the beginning of an answer in this buffer, and it is too small for that"
             write = f"{LEAST_BUFFER_BYTES} or more, or gate: {{mode: none}} in the same gateway"
             yield Problem(where=f"{at}.limits.request_buffer_bytes", what=what, write=write)
+        if not 0 <= gateway.gate.quarantine_s <= LONGEST_S:
+            what = f"a quarantine of {gateway.gate.quarantine_s:g} s"
+            yield Problem(where=f"{at}.gate.quarantine_s", what=what, write=f"0 for none, or up to {LONGEST_S:g}")
         yield from _first_token(f"{at}.first_token", gateway)
 
 

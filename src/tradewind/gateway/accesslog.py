@@ -9,7 +9,7 @@ import grpc
 
 from tradewind.model.outcome import Outcome
 from tradewind.wire.pb import accesslog_pb2 as pb
-from tradewind.xds.logline import FIELDS, SEPARATOR
+from tradewind.xds.logline import FIELDS, GATE_REFUSES, MOST_DEATHS, SEPARATOR
 
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
 MAX_ATTEMPTS_KEPT = 16
@@ -91,12 +91,14 @@ def read_request(fields: list[str], cell_of: _CellOf, failed: Sequence[FailedAtt
     """
     (
         _, status, flags, host, request_id, tries, route, request_bytes, response_bytes, attempt_us, ttft_us, end_us,
-        duration_ms, answer, retry_after, decision,
+        duration_ms, answer, retry_after, deaths, decision,
     ) = fields  # fmt: skip
     prompt, completion, cached, error_code, *stored = answer.split(",", 4) if answer else _NO_ANSWER
     flags = "" if flags == "-" else flags  # "-" is no flag
     attempts = int(tries or 0) or 1
-    cell_id = cell_of(host) if host else None
+    died = int(deaths) if deaths else 0
+    # The gate itself answers a request under which so many engines died: the cell that it was meant for never saw it.
+    cell_id = cell_of(host) if host and not (died >= MOST_DEATHS and int(status) == GATE_REFUSES) else None
     earlier_cells, reasons = _earlier(failed, attempts) if failed else ((), ())
     return Outcome(  # by position, in the order of its fields: names would cost a microsecond per request
         request_id,
@@ -120,6 +122,7 @@ def read_request(fields: list[str], cell_of: _CellOf, failed: Sequence[FailedAtt
         bool(flags) and "DC" in flags.split(","),
         decision,
         stored[0] if stored else "",
+        died,
     )
 
 

@@ -136,6 +136,8 @@ class PickStatus(Row, frozen=True, kw_only=True):
     broken_connections: int
     index_blocks: int
     evicted_blocks: int
+    quarantines: int  # of requests under which engines died
+    quarantined: int  # kinds of requests that are remembered for it
     remembered: int  # requests that can be explained
     reach_s: float | None  # how long ago the oldest of them began
     cells: list[PickCellRow]

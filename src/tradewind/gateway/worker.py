@@ -280,7 +280,7 @@ class Worker:
             self.steering.picks = self.desk is not None
             self._tell_unroutable()
             return
-        self.desk.settings = desk_settings(config, gateway)
+        self.desk.configure(desk_settings(config, gateway))
         self.desk.picker.set_reach(gateway.reach)
 
     def _publish(self, target: Routing, *, started_s: float) -> None:

@@ -68,6 +68,7 @@ class RefusalKind(StrEnum):
     NO_CELL = "no_cell"  # nothing READY, or residency leaves nothing: 503
     UNSUPPORTED = "unsupported"  # no cell serves this modality: 400
     TOO_LARGE = "too_large"  # packed so that it would unpack beyond any bound: 413
+    ENDS_ENGINES = "ends_engines"  # engines died under its like: 422, which no client library tries again
     UNREADABLE = "unreadable"  # no request that names a model: 400; 413 when it is only partly here
 
 

@@ -30,4 +30,5 @@ class Outcome(NamedTuple):
     client_cancelled: bool = False
     decision_id: str = ""  # the picker's decision that this request followed; "" = it went by the weights
     stored_id: str = ""  # of a response that the engine keeps for follow-ups
+    deaths: int = 0  # engines that ended or failed under this request before its first token, where a gate counts them
     synthetic: bool = False  # made by a probe, never a client's

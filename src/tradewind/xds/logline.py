@@ -5,6 +5,7 @@ from tradewind.xds.pick import METADATA as PICK_METADATA
 
 TAG = "line"
 SEPARATOR = "\n"  # no header can hold one, and no model name may
+MOST_DEATHS, GATE_REFUSES = 2, 422  # as gate.h has them: engines under one request, and its answer after so many
 _SINCE_START = "%COMMON_DURATION(DS_RX_BEG:{}:us)%"
 
 # Field -> Envoy's command operator, in order; a field without a value is empty. Engines flush headers early: the first
@@ -25,6 +26,7 @@ FIELDS = {
     "duration_ms": "%DURATION%",
     "answer": "%FILTER_STATE(tradewind.answer:PLAIN)%",  # of answer.lua
     "retry_after": "%RESP(retry-after)%",
+    "deaths": "%FILTER_STATE(wasm.tradewind.deaths:PLAIN)%%FILTER_STATE(tradewind.deaths.2:PLAIN)%",  # one gate runs
     "decision": f"%DYNAMIC_METADATA({PICK_METADATA}:{DECISION_HEADER})%",  # the picker's id, empty without one
 }
 LINE = SEPARATOR.join(FIELDS.values())

@@ -95,6 +95,13 @@ def test_the_decision_is_joined() -> None:
     assert [outcome.decision_id for outcome in outcomes(line(), line(decision="d-1"))] == ["", "d-1"]
 
 
+def test_engines_that_ended_under_a_request_are_counted_and_the_next_one_is_not_blamed() -> None:
+    served, refused, answered = outcomes(line(deaths="1"), line(deaths="2", status=422), line(deaths="2", status=503))
+    assert [outcome.deaths for outcome in (served, refused, answered)] == [1, 2, 2]
+    assert served.cell_id == answered.cell_id == "a"
+    assert refused.cell_id is None  # the gate's own answer: the third engine never saw the request
+
+
 def test_nobody_reached() -> None:
     (outcome,) = outcomes(line(host="", status=503, flags="UH", attempts=0))
     assert (outcome.cell_id, outcome.attempted_cells, outcome.flags) == (None, (), "UH")

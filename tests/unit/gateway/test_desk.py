@@ -178,3 +178,30 @@ def test_429_of_every_cell_is_told_with_the_true_wait() -> None:
         at.on_outcome(busy, clock.now_s)
     reply = ask(at, CHAT)
     assert (reply.status, told(reply, "retry-after")) == (429, "5")
+
+
+def ended(at: PickDesk, reply: Reply, *, deaths: int, now_s: float) -> None:
+    outcome = Outcome("r", None, status=422, deaths=deaths, attempted_cells=("a", "b"))
+    at.on_outcome(outcome._replace(decision_id=told(reply, "x-tw-decision")), now_s)
+
+
+def test_a_request_that_ends_engines_is_kept_from_them_for_a_while() -> None:
+    clock = Clock()
+    at = desk(clock=clock)
+    ended(at, ask(at, CHAT), deaths=1, now_s=clock.now_s)
+    ended(at, ask(at, CHAT), deaths=2, now_s=clock.now_s)
+    clock.now_s += 59.0
+    reply = ask(at, CHAT)
+    assert reply.status == 422  # which no client library sends again
+    assert json.loads(reply.body)["error"]["code"] == "request_ends_engines"
+    assert explain(at, "r", gateway_id="gw", now_s=clock.now_s).how == "refused"
+    assert ask(at, {**CHAT, "user": "another"}).status == 200
+    clock.now_s += 1.0
+    assert ask(at, CHAT).status == 200
+
+
+def test_a_quarantine_that_is_switched_off_refuses_nobody() -> None:
+    at = desk()
+    at.configure(replace(at.settings, quarantine=replace(at.settings.quarantine, first_s=0.0)))
+    ended(at, ask(at, CHAT), deaths=2, now_s=100.0)
+    assert ask(at, CHAT).status == 200

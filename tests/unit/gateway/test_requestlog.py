@@ -42,6 +42,7 @@ SENT = Sent(
     expected_ttft_s=0.1,
     prompt_tokens=100,
     matched_tokens=64,
+    fingerprint=0,
 )
 
 

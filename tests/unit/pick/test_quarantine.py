@@ -12,7 +12,7 @@ def test_one_death_is_the_engines_two_are_the_requests() -> None:
     assert quarantine.observe(7, 2, 1.0)
     assert quarantine.left_s(7, 2.0) == pytest.approx(59.0)
     assert quarantine.left_s(8, 2.0) == 0.0
-    assert (quarantine.incidents, quarantine.refused) == (1, 1)
+    assert quarantine.incidents == 1
 
 
 def test_who_waited_beside_a_killer_is_soon_free_and_the_killer_is_not() -> None:

@@ -20,6 +20,9 @@ class QuarantineSettings:
     longest_s: float = 3_600.0
 
 
+DEFAULT_QUARANTINE = QuarantineSettings()
+
+
 @dataclass(slots=True)
 class _Held:
     until_s: float
@@ -32,7 +35,6 @@ class Quarantine:
     def __init__(self, settings: QuarantineSettings) -> None:
         self.settings = settings
         self.incidents = 0  # requests that ended engines, for metrics
-        self.refused = 0
         self._held: OrderedDict[int, _Held] = OrderedDict()
 
     def __len__(self) -> int:
@@ -54,9 +56,6 @@ class Quarantine:
         return True
 
     def left_s(self, fingerprint: int, now_s: float) -> float:
-        """How long a request of this fingerprint must not reach an engine; 0 = it may now. Counts what it refuses."""
+        """How long a request of this fingerprint must not reach an engine; 0 = it may now."""
         held = self._held.get(fingerprint)
-        if held is None or now_s >= held.until_s:
-            return 0.0
-        self.refused += 1
-        return held.until_s - now_s
+        return max(0.0, held.until_s - now_s) if held is not None else 0.0

@@ -79,6 +79,8 @@ def refused(refusal: Refusal, *, cut: bool) -> bytes:
             return immediate(400, refusal.message, code="unsupported_modality")
         case RefusalKind.TOO_LARGE:
             return immediate(413, refusal.message, code="request_too_large")
+        case RefusalKind.ENDS_ENGINES:
+            return immediate(422, refusal.message, code="request_ends_engines")
         case RefusalKind.UNREADABLE if cut:
             return immediate(413, "The request body is too large to find its model.", code="request_too_large")
         case RefusalKind.UNREADABLE:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tradewind.config.schema import GatewayConfig, GridConfig
 from tradewind.core.pick.picker import Picker
+from tradewind.core.pick.quarantine import QuarantineSettings
 from tradewind.core.pick.settings import PickSettings
 from tradewind.core.prefix.index import PrefixIndex
 from tradewind.core.tokens.estimate import TokenEstimator
@@ -46,4 +47,5 @@ def desk_settings(config: GridConfig, gateway: GatewayConfig) -> DeskSettings:
         explain_key=os.environ.get(env, "") if env else "",
         residency=settings_of(gateway).residency,
         late=late_settings(gateway.first_token),
+        quarantine=QuarantineSettings(first_s=gateway.gate.quarantine_s),
     )

@@ -35,6 +35,8 @@ def pick_status(desk: PickDesk, server: PickServer, *, now_s: float) -> PickStat
         broken_connections=server.broken,
         index_blocks=len(desk.index),
         evicted_blocks=desk.index.evicted,
+        quarantines=desk.quarantine.incidents,
+        quarantined=len(desk.quarantine),
         remembered=len(desk.memory),
         reach_s=desk.memory.reach_s(now_s),
         cells=[_cell(desk, cell, now_s) for cell in picker.fleet.cells()],

@@ -12,7 +12,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import xxhash
+
 from tradewind.core.pick.picker import Picker
+from tradewind.core.pick.quarantine import DEFAULT_QUARANTINE, Quarantine, QuarantineSettings
 from tradewind.core.prefix.index import PrefixIndex
 from tradewind.core.tokens.estimate import TokenEstimator
 from tradewind.core.tokens.shape import PromptShape
@@ -51,6 +54,7 @@ _CODES = {
     RefusalKind.TOO_LONG: (400, "context_length_exceeded"),
     RefusalKind.UNSUPPORTED: (400, "unsupported_modality"),
     RefusalKind.TOO_LARGE: (413, "request_too_large"),
+    RefusalKind.ENDS_ENGINES: (422, "request_ends_engines"),
 }
 
 
@@ -62,6 +66,7 @@ class DeskSettings:
     explain_key: str = ""  # the key of a client that may ask why; "" = nobody may
     residency: tuple[ResidencyRule, ...] = ()
     late: LateSettings = NO_LIMITS
+    quarantine: QuarantineSettings = DEFAULT_QUARANTINE
 
 
 @dataclass(slots=True)
@@ -97,6 +102,7 @@ class PickDesk:
         self.tokens = tokens
         self.counters = DeskCounters()
         self.memory = Memory()
+        self.quarantine = Quarantine(settings.quarantine)
         self.settings = settings
         self._parser = parser
         self._clock = clock
@@ -107,6 +113,11 @@ class PickDesk:
         self._homes = ResponseHomes()
         self._capacities: dict[str, int | None] = {}  # of every cell of the newest view, in blocks; None = not said
         self.seconds = 0.0  # spent deciding, for metrics
+
+    def configure(self, settings: DeskSettings) -> None:
+        """Other settings from now on; nothing is forgotten."""
+        self.settings = settings
+        self.quarantine.settings = settings.quarantine
 
     # --- questions --------------------------------------------------------------------------------------------
 
@@ -139,7 +150,12 @@ class PickDesk:
             why = parsed.message if isinstance(parsed, Refused) else "the model's name cannot be printed"
             self._leave(headers.get("x-request-id", ""), why)
             return LEFT_TO_SHARES
-        found = self.decide(parsed.request, parsed.shape, now_s, follows=parsed.previous_response_id)
+        fingerprint = 0 if partial else xxhash.xxh3_64_intdigest(question.body)
+        left_s = self.quarantine.left_s(fingerprint, now_s) if fingerprint else 0.0
+        if left_s:
+            return self._refusal(self._quarantined(parsed.request, left_s, now_s))
+        follows = parsed.previous_response_id
+        found = self.decide(parsed.request, parsed.shape, now_s, follows=follows, fingerprint=fingerprint)
         if isinstance(found, Decision):
             return self._reply(found, parsed.request, headers)
         return self._refusal(found)
@@ -171,14 +187,23 @@ class PickDesk:
         self.memory.asked(request_id, refusal, now_s)
         return refusal
 
-    def decide(self, request: Request, shape: PromptShape, now_s: float, *, follows: str = "") -> Decision | Refusal:
+    def _quarantined(self, request: Request, left_s: float, now_s: float) -> Refusal:
+        message = f"Engines ended under requests like this one; it is given to none for {left_s:.0f} s."
+        refusal = Refusal(request_id=request.request_id, kind=RefusalKind.ENDS_ENGINES, message=message)
+        self.picker.counters.refusals[refusal.kind] += 1
+        self.memory.asked(request.request_id, refusal, now_s)
+        return refusal
+
+    def decide(
+        self, request: Request, shape: PromptShape, now_s: float, *, follows: str = "", fingerprint: int = 0
+    ) -> Decision | Refusal:
         """Pick, and remember the request until its outcome comes. `follows`: id of a response that an engine stores."""
         home = self._at_home(request, follows, now_s) if follows else None
         found = home or self.picker.pick(request, now_s=now_s, rng=self._rng)
         name = ""
         if isinstance(found, Decision):
             name = self.name_of(found.decision_id)
-            self._open[found.decision_id] = sent_of(found, request.model, shape)
+            self._open[found.decision_id] = sent_of(found, request.model, shape, fingerprint)
             if len(self._open) > MAX_OPEN:
                 self._open.popitem(last=False)
         self.memory.asked(request.request_id, found, now_s, name=name)
@@ -249,10 +274,20 @@ class PickDesk:
         if outcome.stored_id and outcome.cell_id:
             self._homes.remember(outcome.stored_id, outcome.cell_id, now_s)
         sent = self._open.pop(decision_id, None)
+        if sent is not None and sent.fingerprint and outcome.deaths:
+            self._suspect(sent.fingerprint, outcome, now_s)
         if sent is not None and outcome.prompt_tokens:
             self.tokens.observe(sent.model, sent.shape, outcome.prompt_tokens)
         self.picker.finished(decision_id, outcome, now_s)
         return sent
+
+    def _suspect(self, fingerprint: int, outcome: Outcome, now_s: float) -> None:
+        if self.quarantine.observe(fingerprint, outcome.deaths, now_s):
+            for_s = self.quarantine.left_s(fingerprint, now_s)
+            log_event(
+                log, "pick.quarantined", level=logging.WARNING, request_id=outcome.request_id,
+                deaths=outcome.deaths, cells=",".join(outcome.attempted_cells), for_s=round(for_s),
+            )  # fmt: skip
 
     def unheard(self, reply: Reply, now_s: float) -> None:
         """Envoy closed the connection on this answer."""

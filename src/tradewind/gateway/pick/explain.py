@@ -9,7 +9,13 @@ from tradewind.model.decision import Candidate, Decision, Refusal, RefusalKind
 from tradewind.model.outcome import Outcome
 
 # Told to the client; the rest is left.
-REFUSED = (RefusalKind.BUSY, RefusalKind.TOO_LONG, RefusalKind.UNSUPPORTED, RefusalKind.TOO_LARGE)
+REFUSED = (
+    RefusalKind.BUSY,
+    RefusalKind.TOO_LONG,
+    RefusalKind.UNSUPPORTED,
+    RefusalKind.TOO_LARGE,
+    RefusalKind.ENDS_ENGINES,
+)
 
 
 class How(StrEnum):

@@ -27,9 +27,10 @@ class Sent(NamedTuple):
     expected_ttft_s: float | None
     prompt_tokens: int  # estimated
     matched_tokens: int  # predicted hit
+    fingerprint: int  # of the body; 0 = it was not read whole
 
 
-def sent_of(decision: Decision, model: str, shape: PromptShape) -> Sent:
+def sent_of(decision: Decision, model: str, shape: PromptShape, fingerprint: int) -> Sent:
     """Made for every decision, so by position."""
     return Sent(
         model,
@@ -41,6 +42,7 @@ def sent_of(decision: Decision, model: str, shape: PromptShape) -> Sent:
         decision.expected_ttft_s,
         decision.prompt_tokens,
         decision.matched_tokens,
+        fingerprint,
     )
 
 

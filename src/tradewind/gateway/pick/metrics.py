@@ -31,7 +31,10 @@ def _decisions(pick: PickStatus) -> Iterator[Family]:
     yield counter("pick_moved", "Requests served by another cell than was picked", pick.moved)
     yield counter("pick_late", "Picks that Envoy did not wait for", pick.late)
     yield counter("pick_left", "Requests that the picker left to the weights", pick.left)
-    yield counter("pick_refused", "Requests that the picker refused with 400, 413 or 429", pick.refused)
+    yield counter("pick_refused", "Requests that the picker refused with 400, 413, 422 or 429", pick.refused)
+    yield counter(
+        "pick_quarantines", "Requests under which so many engines died that their like is refused", pick.quarantines
+    )
     yield counter("pick_faults", "Faults of the picker; the request went by the weights", pick.faults)
     yield counters("pick_refusals", "Why no cell was picked, by kind", "kind", sorted(pick.refusals.items()))
 

@@ -133,7 +133,11 @@ static int get_deaths(struct host *host) {
   return count_notes(host, DEATH_NOTE, &last);
 }
 
-static void set_deaths(struct host *host, int deaths) { add_note(host, DEATH_NOTE, name_of("1")); }
+/* The last note says how many, for the access log. */
+static void set_deaths(struct host *host, int deaths) {
+  static const char digits[] = "0123456789";
+  add_note(host, DEATH_NOTE, (struct buffer){(const byte *)digits + (deaths < 9 ? deaths : 9), 1});
+}
 
 static int is_connected(struct host *host) { return 0; }
 static int is_client_gone(struct host *host) { return 0; }
@@ -164,7 +168,7 @@ static void judge_last(struct host *host) {
 
 static void refuse(struct host *host, struct text body) {
   struct header type = {name_of("content-type"), name_of("application/json")};
-  CALL(http_send_response)(host->filter, 500, &type, 1, buffer_of(body), name_of("tradewind_request_ends_engines"));
+  CALL(http_send_response)(host->filter, 422, &type, 1, buffer_of(body), name_of("tradewind_request_ends_engines"));
 }
 
 const char *HOOK(program_init)(void) { return "v1.40.0"; }

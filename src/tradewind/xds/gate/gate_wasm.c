@@ -147,7 +147,7 @@ static void refuse(struct host *host, struct text body) {
   static const char details[] = "tradewind_request_ends_engines";
   /* One header, as Envoy serialises them: how many, the two lengths, the two texts. */
   static const char headers[] = "\1\0\0\0\14\0\0\0\20\0\0\0content-type\0application/json";
-  wasm_answer(500, details, sizeof details - 1, body.at, length_of(body), headers, sizeof headers, NO_GRPC_STATUS);
+  wasm_answer(422, details, sizeof details - 1, body.at, length_of(body), headers, sizeof headers, NO_GRPC_STATUS);
 }
 
 EXPORT(proxy_abi_version_0_2_1) void abi_version(void) {}
