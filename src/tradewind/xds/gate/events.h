@@ -62,7 +62,7 @@ static void skip_space(struct json *json) {
 
 static int next_is(struct json *json, byte mark) {
   skip_space(json);
-  if (json->at == json->end || *json->at != mark) return 0;
+  if (json->at >= json->end || *json->at != mark) return 0;
   json->at++;
   return 1;
 }

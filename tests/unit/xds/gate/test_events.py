@@ -66,6 +66,8 @@ MAY_HOLD_A_TOKEN = [
     'data: {"choices":[]} {}\n\n',
     'data: {"choices":[],}\n\n',
     'data: {"choices":null}\n\n',
+    'data: {"choices":[],"a\n\n',
+    'data: {"choices":[],"a\\\n\n',
     'data: {"choices":[' + "[" * 40 + "]" * 40 + "]}\n\n",
     chat('{"content":"a"}'),
     chat('{"content":" "}'),
