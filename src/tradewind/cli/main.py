@@ -4,7 +4,7 @@ import os
 
 import typer
 
-from tradewind.cli import asking, demo, epp, explain, files, processes, sim
+from tradewind.cli import asking, demo, doctor, epp, explain, files, processes, sim
 
 app = typer.Typer(
     name="tradewind",
@@ -28,6 +28,7 @@ def _register() -> None:
         (asking.drain, "tradewind drain east-0 --reason 'driver update'"),
         (asking.undrain, "tradewind undrain east-0"),
         (files.validate, "tradewind validate -f grid.yaml"),
+        (doctor.doctor, "tradewind doctor -f grid.yaml"),
         (processes.agent, "tradewind agent --dry-run http://127.0.0.1:8000"),
         (processes.control, "tradewind control -f grid.yaml --id control"),
         (processes.gateway, "tradewind gateway -f grid.yaml --id gateway"),
