@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.fakes.engine import FakeEngine
 from tests.fakes.views import ViewControl, ready_cell
 from tests.support.envoy import free_port
-from tests.support.gateway import gateway_rig
+from tests.support.gateway import Rig, gateway_rig
 from tradewind.config.schema import EppConfig
 from tradewind.lab.epp.pool import Pool
 from tradewind.lab.epp.run import run_plain
@@ -15,6 +15,14 @@ from tradewind.lab.epp.talk import Target
 from tradewind.lab.epp.verdicts import Result
 
 CELLS = ("a", "b", "c")
+
+
+def series(rig: Rig) -> dict[str, float]:
+    """The endpoint picker's metrics."""
+    page = rig.get_admin("/metrics")
+    assert page is not None
+    lines = [line.split() for line in page.decode().splitlines() if line.startswith("tradewind_gateway_epp_")]
+    return {name.removeprefix("tradewind_gateway_"): float(value) for name, value in lines}
 
 
 def test_the_gateway_passes_the_conformance_kit(tmp_path: Path) -> None:
@@ -37,6 +45,11 @@ def test_the_gateway_passes_the_conformance_kit(tmp_path: Path) -> None:
             deadline_s=0.2,
         )
         verdicts = asyncio.run(run_plain(Target(address=listen), pool, timeout_s=20.0))
+        counts = series(rig)
+        assert rig.status()["epp"]
+    assert all(counts[f"epp_{kind}_requests_total"] > 0 for kind in ("picked", "refused"))
+    shown = counts["epp_requests_total"]
+    assert shown >= counts["epp_picked_requests_total"] + counts["epp_refused_requests_total"]
     failed = [(verdict.case, verdict.detail) for verdict in verdicts if verdict.result is Result.FAILED]
     assert failed == []
     assert {verdict.case for verdict in verdicts if verdict.result is Result.SKIPPED} <= {"busy"}

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from tradewind.gateway.ads import AdsState
+from tradewind.gateway.epp.metrics import epp_status
+from tradewind.gateway.epp.server import EppServer
 from tradewind.gateway.gate.choice import GateChoice
 from tradewind.gateway.link import ControlLink
 from tradewind.gateway.merge import ControlStatus
@@ -38,6 +40,7 @@ class Describer:
         watch: ConfigWatch,
         prober: ShapeProber,
         picker: PickServer,
+        epp: EppServer | None,
         lag: LoopLag,
         clock: Callable[[], float],
     ) -> None:
@@ -47,6 +50,7 @@ class Describer:
         self._watch = watch
         self._prober = prober
         self._picker = picker
+        self._epp = epp
         self._lag = lag
         self._clock = clock
         self._started_s = clock()
@@ -74,6 +78,7 @@ class Describer:
             gate=gate_row(worker.gate),
             push=self._push(),
             pick=None if worker.desk is None else pick_status(worker.desk, self._picker, now_s=self._clock()),
+            epp=None if self._epp is None else epp_status(self._epp),
             process=self._process(),
         )
 

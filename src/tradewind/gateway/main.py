@@ -112,6 +112,7 @@ class Shell:
             watch=self._watch,
             prober=self._prober,
             picker=self._picker,
+            epp=self._epp,
             lag=lag,
             clock=clock,
         )

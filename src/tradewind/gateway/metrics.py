@@ -6,6 +6,7 @@ from itertools import accumulate
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from tradewind.gateway.epp.metrics import epp_families
 from tradewind.gateway.families import MAX_CELLS, PREFIX, Family, counter, counters, gauge, gauges
 from tradewind.gateway.outcomes import STATUS_CLASSES, OutcomeBook, Series, Spread
 from tradewind.gateway.pick.metrics import pick_families
@@ -35,6 +36,8 @@ class StateCollector(Collector):
         yield from _process(status.process)
         if status.pick is not None:
             yield from pick_families(status.pick)
+        if status.epp is not None:
+            yield from epp_families(status.epp)
         yield from outcome_families(self._book)
         yield counters("events", "Decisions and findings by name", "name", sorted(self._event_counts().items()))
 

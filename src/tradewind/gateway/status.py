@@ -144,6 +144,22 @@ class PickStatus(Row, frozen=True, kw_only=True):
     classes: list[PickClassRow]
 
 
+class EppStatus(Row, frozen=True, kw_only=True):
+    """The endpoint picker for foreign proxies since it started; counts only grow."""
+
+    requests: int
+    picked: int
+    refused: int
+    late: int  # decided by the beginning of a body: it was too slow or too large
+    bad: int  # streams ended for breaking the protocol or a bound
+    aborted: int  # picked, and the stream ended in the middle of the response
+    open_requests: int
+    held_bytes: int  # of request bodies
+    connections: int
+    turned_away: int  # connections beyond the bound
+    broken_connections: int
+
+
 class HealthRow(Row, frozen=True, kw_only=True):
     """The process itself."""
 
@@ -184,4 +200,5 @@ class GatewayStatus(Row, frozen=True, kw_only=True):
     gate: GateRow
     push: PushRow
     pick: PickStatus | None  # None unless this gateway picks
+    epp: EppStatus | None  # None unless it listens for foreign proxies
     process: HealthRow

@@ -62,6 +62,11 @@ class EppServer:
         return sum(connection.http2.streams for connection in self._connections)
 
     @property
+    def connections(self) -> int:
+        """Of proxies, now."""
+        return len(self._connections)
+
+    @property
     def held_bytes(self) -> int:
         """Of request bodies, now."""
         return self._desk.held_bytes
