@@ -33,6 +33,22 @@ def test_fc_23_a_bomb_is_413_for_foreign_proxies_too() -> None:
     assert (found.request_id, answer.status.code) == ("r", 413)
 
 
+@pytest.mark.parametrize(
+    ("body", "method", "model"), [(b'{"model":"m","messages":[]}', "POST", "m"), (b"", "GET", None)]
+)
+def test_an_outcome_names_the_model_of_its_request(body: bytes, method: str, model: str | None) -> None:
+    at, outcomes = desk(), list[Outcome]()
+    service = DeskPickService(
+        lambda: at, clock=lambda: 1.0, cell_at=lambda _: "a", address_of=lambda _: None, on_outcome=outcomes.append
+    )
+    headers = {":method": method, "x-request-id": "r"}
+    path = "/v1/chat/completions"
+    found = service.pick(body, path=path, headers=headers, partial=False, allowed_addresses=None)
+    assert isinstance(found, Decision)
+    service.served(found.decision_id, "10.0.0.1:80", 200, Ending(kind=EndKind.COMPLETE, body_bytes=5))
+    assert [(outcome.request_id, outcome.model) for outcome in outcomes] == [("r", model)]
+
+
 @dataclass
 class OneCell:
     """A desk that always picks the same cell."""

@@ -18,6 +18,7 @@ _ABORTED = (EndKind.ABORTED, EndKind.UNSEEN)
 
 class _Started(NamedTuple):
     request_id: str
+    model: str | None  # None where the request names none
     at_s: float
     cell_id: str
     request_bytes: int
@@ -69,11 +70,13 @@ class DeskPickService:
             request = replace(request, allowed_addresses=allowed_addresses)
         found = desk.decide(request, shape, now_s, follows=follows)
         if isinstance(found, Decision):
-            self._start(found, request_id, len(body), now_s)
+            self._start(found, request, len(body), now_s)
         return found
 
-    def _start(self, decision: Decision, request_id: str, request_bytes: int, now_s: float) -> None:
-        self._started[decision.decision_id] = _Started(request_id, now_s, decision.cell_id, request_bytes, None)
+    def _start(self, decision: Decision, request: Request, request_bytes: int, now_s: float) -> None:
+        self._started[decision.decision_id] = _Started(
+            request.request_id, request.model or None, now_s, decision.cell_id, request_bytes, None
+        )
         if len(self._started) > MAX_OPEN:
             self._started.popitem(last=False)
 
@@ -93,6 +96,7 @@ class DeskPickService:
         outcome = Outcome(
             request_id=started.request_id,
             cell_id=self._cell_at(address) if address else started.cell_id,
+            model=started.model,
             status=status,
             request_bytes=started.request_bytes,
             # A body that the proxy does not show is not an empty one, which would count against the cell.
