@@ -8,6 +8,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+from tradewind.lab.demo import BURST_REQUESTS
+
 TIMEOUT_S = 240.0
 
 
@@ -30,8 +32,9 @@ def test_demo_tells_what_was_seen_and_keeps_the_grid(tmp_path: Path) -> None:
     (arm,) = result["arms"]
     assert arm["name"] == "pick"
     assert arm["why"]["decision"]["cell_id"] in arm["why"]["reason"]
-    assert arm["summary"]["requests"] == 140
+    assert arm["summary"]["requests"] == 140 + BURST_REQUESTS
     assert arm["unexplained"] == []
+    assert (arm["gate"], arm["lost_before_token"]) == ("wasm", 0)
     assert [fault["target"] for fault in arm["faults"]] == ["east-1", "west-1", "south-1", "west", "control"]
     killed = arm["faults"][2]
     assert killed["seen_s"] is not None

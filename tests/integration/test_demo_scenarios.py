@@ -22,13 +22,18 @@ def without(checks: list[Check], *words: str) -> list[Check]:
     return [check for check in checks if not any(word in check.name for word in words)]
 
 
-def test_killed_engine_costs_only_what_was_in_flight_on_it(tmp_path: Path) -> None:
-    options = FailoverOptions(cell="west-0", rate_per_s=20, for_s=5, kill_at_s=2)
+def test_killed_engine_costs_only_the_streams_that_had_begun_on_it(tmp_path: Path) -> None:
+    options = FailoverOptions(
+        cell="west-0", rate_per_s=20, for_s=5, kill_at_s=2, burst_requests=60, burst_tokens=4_000, burst_lead_s=0.3
+    )
 
     async def script(grid: LiveGrid) -> list[Check]:
         return await failover(grid, options)
 
-    assert_hold(without(with_grid(small_grid(tmp_path), script), "out of the set", "reroute"))
+    checks = with_grid(small_grid(tmp_path), script)
+    assert_hold(without(checks, "out of the set", "reroute"))
+    lost = next(check for check in checks if "lost before a token" in check.name)
+    assert (lost.value, lost.bound) == (0, "<= 0"), "the gate is in force"
 
 
 def test_drained_cell_gets_nothing_new_and_its_streams_finish(tmp_path: Path) -> None:

@@ -38,6 +38,11 @@ def reported(name: str, value: float | None, *, unit: str = "", note: str = "") 
     return Check(name=name, value=value, unit=unit, note=note)
 
 
+def without_bounds(checks: Iterable[Check]) -> list[Check]:
+    """The figures of something that stands beside what was promised."""
+    return [msgspec.structs.replace(check, bound="", holds=None) for check in checks]
+
+
 def all_hold(checks: Iterable[Check]) -> bool:
     """Whether no check failed."""
     return all(check.holds is not False for check in checks)

@@ -1,4 +1,4 @@
-"""The demo: nine emulated cells, real Envoy, a real trace, five faults; and the same once more under round robin."""
+"""The demo: nine emulated cells, real Envoy, a real trace, five faults; then again, round robin without the gate."""
 
 import asyncio
 import shutil
@@ -12,10 +12,11 @@ import uvloop
 from rich.console import Console
 from rich.live import Live
 
+from tradewind.lab import watch
 from tradewind.lab.checks import Check, all_hold
 from tradewind.lab.client import LoadClient
 from tradewind.lab.demo_checks import FaultRow, demo_checks, fault_rows
-from tradewind.lab.demo_faults import DARK_SITE, KILLED, SMALL, SMALL_TOKENS, demo_faults
+from tradewind.lab.demo_faults import DARK_SITE, KILL_BEGINS, KILLED, SMALL, SMALL_TOKENS, demo_faults
 from tradewind.lab.demo_page import Trail, trail_of, write_page
 from tradewind.lab.demo_why import Why, why_one_cell_won
 from tradewind.lab.faults import run_schedule
@@ -28,11 +29,13 @@ from tradewind.measure.record import Record, write_records
 from tradewind.measure.summary import Leak, Summary, leak, shares, summarise
 from tradewind.runtime.supervise import signalled
 from tradewind.workload.azure import replay, shipped_slice
-from tradewind.workload.plan import Plan
+from tradewind.workload.plan import Plan, with_burst
 
 PICK, ROUND_ROBIN = "pick", "round-robin"
 POLICY = "cost"
 RATE_PER_S = 7.0
+# Just before the kill, so that the engine that dies has requests without a token; short enough for every cell.
+BURST_REQUESTS, BURST_TOKENS, BURST_OUTPUT, BURST_LEAD_S = 18, 800, 64, 0.3
 SLO_TTFT_S = 1.5
 LINE_EVERY_S = 5.0
 LOG_WIDTH = 120
@@ -59,11 +62,24 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     summary: Summary
     shares: dict[str, float]
     leak: Leak
-    in_flight_on_killed: int
-    unexplained: list[str]  # failed, neither in flight on a killed engine nor refused as too long
+    gate: str  # the first-token gate in force: wasm, native or none
+    lost_before_token: int  # with the killed engine
+    retried_from_killed: int  # and served elsewhere
+    cut_after_tokens: int  # by the kill
+    unexplained: list[str]  # failed, not refused as too long, and not such as a kill may end; see `gated`
     faults: list[FaultRow]
     trail: Trail
     why: Why | None  # why one request went where it went; None where nobody picks
+
+    @property
+    def gated(self) -> bool:
+        """With a gate a kill may end only what had a token; without one, all that was in flight on the engine."""
+        return self.gate not in ("", "none")
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.name}, gate: {self.gate}" if self.gated else f"{self.name}, no gate"
 
 
 class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,12 +139,13 @@ class _Demo:
             state_dir=str(state_dir),
             baseline="" if name == PICK else name,
             policy=POLICY if name == PICK else "",
+            gate="auto" if name == PICK else "none",
             profile=self.options.profile,
             seed=self.options.seed,
             dashboard=True,
             name=f"demo-{name}",
         )
-        self.say(f"starting nine cells in three sites, routing: {name}")
+        self.say(f"starting nine cells in three sites, routing: {name}{'' if name == PICK else ', no gate'}")
         async with LiveGrid(config, say=self.say) as grid:
             yield grid
 
@@ -150,7 +167,9 @@ class _Demo:
         records = await grid.join(load.result())
         write_records(options.out / f"records-{name}.ndjson", records)
         why = await why_one_cell_won(grid.gateway, records) if name == PICK else None
-        self.arms.append(_judge(name, records, fault_rows(schedule.result(), records, observer), observer, why=why))
+        gate = watch.gate_mode(await watch.gateway_status(grid.gateway))
+        rows = fault_rows(schedule.result(), records, observer)
+        self.arms.append(_judge(name, records, rows, observer, why=why, gate=gate))
 
     @asynccontextmanager
     async def _showing(self, name: str, client: LoadClient, observer: Observer) -> AsyncIterator[Say]:
@@ -172,7 +191,8 @@ class _Demo:
     def _finish(self) -> DemoResult:
         options = self.options
         arms = sorted(self.arms, key=lambda arm: arm.name != PICK)
-        checks = demo_checks(arms[0].faults, arms[0].unexplained, arms[0].leak, arms[0].summary)
+        ours = arms[0]
+        checks = demo_checks(ours.faults, ours.unexplained, ours.leak, ours.summary, gated=ours.gated)
         result = DemoResult(
             holds=all_hold(checks),
             seed=options.seed,
@@ -195,10 +215,17 @@ class _Demo:
 
 
 def demo_plan(options: DemoOptions, *, prefix: str) -> Plan:
-    """The trace slice from a row that the seed chooses, replayed at the demo's rate."""
+    """The trace slice from a row that the seed chooses, replayed at the demo's rate; and a burst before the kill."""
     rows = shipped_slice()
     start = (options.seed * 619) % len(rows)
-    return replay(rows, rate_per_s=options.rate_per_s, for_s=options.duration_s, prefix=prefix, start=start)
+    plan = replay(rows, rate_per_s=options.rate_per_s, for_s=options.duration_s, prefix=prefix, start=start)
+    return with_burst(
+        plan,
+        requests=BURST_REQUESTS,
+        at_s=max(0.0, KILL_BEGINS * options.duration_s - BURST_LEAD_S),
+        prompt_tokens=BURST_TOKENS,
+        output_tokens=BURST_OUTPUT,
+    )
 
 
 def curl_line(address: str) -> str:
@@ -207,11 +234,13 @@ def curl_line(address: str) -> str:
     return f"curl http://{address}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"
 
 
-def _judge(name: str, records: Sequence[Record], faults: list[FaultRow], observer: Observer, *, why: Why | None) -> Arm:
+def _judge(
+    name: str, records: Sequence[Record], faults: list[FaultRow], observer: Observer, *, why: Why | None, gate: str
+) -> Arm:
     for_s = max((record.end_s or 0.0 for record in records), default=0.0)
     killed = next(row for row in faults if row.target == KILLED)
     small = next(row for row in faults if row.target == SMALL)
-    excused = set(killed.in_flight)
+    excused = set(killed.cut if gate not in ("", "none") else [*killed.lost, *killed.cut])
     unexplained = [
         f"{record.request_id}: {record.failure.value} {record.status} on {record.cell} at {record.intended_s:.1f} s"
         for record in records
@@ -222,7 +251,10 @@ def _judge(name: str, records: Sequence[Record], faults: list[FaultRow], observe
         summary=summarise(records, slo_ttft_s=SLO_TTFT_S, for_s=for_s),
         shares=shares(records),
         leak=small.leak or leak((), longer_than=SMALL_TOKENS),
-        in_flight_on_killed=len(excused),
+        gate=gate,
+        lost_before_token=len(killed.lost),
+        retried_from_killed=killed.retried,
+        cut_after_tokens=len(killed.cut),
         unexplained=unexplained,
         faults=faults,
         trail=trail_of(records, observer),

@@ -10,9 +10,10 @@ from tradewind.lab.faults import FaultRun
 from tradewind.lab.observe import Observer
 from tradewind.measure.record import Record
 from tradewind.measure.statistics import percentile
-from tradewind.measure.summary import Leak, Summary, leak
+from tradewind.measure.summary import Leak, Summary, leak, lost_with_cell, retried_from
 
 REFUSALS_ALLOWED = 3  # by a cell that does not say how short it is: core.pick.limits
+KILL_TAKES_S = 0.1  # between the order and its answer; a request sent within that moment may still be caught
 
 
 class FaultRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +30,9 @@ class FaultRow(msgspec.Struct, frozen=True, kw_only=True):
     requests: int  # sent while it lasted
     failed: int
     ttft_p95_s: float | None
-    in_flight: list[str]  # ids that were on the target at the injection, where that matters
+    lost: list[str]  # ids that the killed engine had without a token
+    cut: list[str]  # ids that it had given tokens
+    retried: int  # that it did not answer, and another cell did
     leak: Leak | None
 
 
@@ -43,6 +46,8 @@ def _row(run: FaultRun, records: Sequence[Record], observer: Observer) -> FaultR
     seen = fault.seen(observer, run.injected_s)
     until_s = run.ended_s if run.ended_s is not None else observer.now_s
     sent = [record for record in records if run.injected_s <= record.intended_s < until_s]
+    killed = fault.target == KILLED
+    lost, cut = lost_with_cell(records, KILLED, run.injected_s, grace_s=KILL_TAKES_S) if killed else ([], [])
     ttfts = [record.ttft_s for record in sent if record.ok and record.ttft_s is not None]
     return FaultRow(
         name=fault.name,
@@ -56,31 +61,26 @@ def _row(run: FaultRun, records: Sequence[Record], observer: Observer) -> FaultR
         requests=len(sent),
         failed=sum(1 for record in sent if not record.ok),
         ttft_p95_s=percentile(ttfts, 0.95),
-        in_flight=_cut_off(records, run) if fault.target == KILLED else [],
+        lost=[record.request_id for record in lost],
+        cut=[record.request_id for record in cut],
+        retried=sum(1 for record in retried_from(records, KILLED) if record.ok) if killed else 0,
         leak=leak(sent, longer_than=SMALL_TOKENS, with_output=True) if fault.target == SMALL else None,
     )
 
 
-def _cut_off(records: Sequence[Record], run: FaultRun) -> list[str]:
-    """Requests that failed on the killed engine and had reached it before it died.
-
-    The kill takes effect between the order and its answer; a request sent within that moment may still be caught.
-    """
-    return [
-        record.request_id
-        for record in records
-        if not record.ok
-        and record.cell == run.fault.target
-        and record.sent_s is not None
-        and record.sent_s <= run.injected_s + 0.1
-        and (record.end_s is None or record.end_s >= run.injected_s)
-    ]
-
-
-def demo_checks(faults: Sequence[FaultRow], unexplained: Sequence[str], refused: Leak, summary: Summary) -> list[Check]:
+def demo_checks(
+    faults: Sequence[FaultRow], unexplained: Sequence[str], refused: Leak, summary: Summary, *, gated: bool
+) -> list[Check]:
     """What the demo promises, and the figures beside it."""
+    killed = next(row for row in faults if row.target == KILLED)
+    excused = "cut after tokens by the kill" if gated else "in flight on the killed engine"
+    lost = "lost before a token with the killed engine"
+    retried = f"{killed.retried} retried elsewhere"
     checks = [
-        at_most("requests failed that were not in flight on the killed engine", len(unexplained), 0, unit="requests"),
+        at_most(f"requests failed that were not {excused}", len(unexplained), 0, unit="requests"),
+        at_most(lost, len(killed.lost), 0, unit="requests", note=retried)
+        if gated
+        else reported(lost, len(killed.lost), unit="requests", note="no gate"),
         at_most(f"long prompts refused by {SMALL}", refused.leaked, REFUSALS_ALLOWED, unit="requests"),
     ]
     checks += [at_most(f"seen: {row.name}", row.seen_s, row.within_s, unit="s", note=row.seen_by) for row in faults]

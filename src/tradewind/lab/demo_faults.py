@@ -18,6 +18,7 @@ from tradewind.lab.observe import Observer
 
 HOT, SMALL, KILLED, DARK_SITE = "east-1", "west-1", "south-1", "west"
 SMALL_TOKENS = 1_024
+KILL_BEGINS, KILL_ENDS = 0.45, 0.62  # shares of the run's length
 LOOK_S = 0.5  # how coarsely the demo itself looks, on a machine that it keeps busy; `make verify` looks closely
 
 
@@ -28,7 +29,7 @@ def demo_faults(duration_s: float, *, dark_cells: Sequence[str]) -> list[Planned
         return begin * duration_s, end * duration_s
 
     hot, small = span(0.13, 1.0), span(0.25, 0.75)
-    kill, dark, control = span(0.45, 0.62), span(0.6, 0.8), span(0.72, 0.84)
+    kill, dark, control = span(KILL_BEGINS, KILL_ENDS), span(0.6, 0.8), span(0.72, 0.84)
     return [
         emulator_fault(
             "thermal",

@@ -25,6 +25,9 @@ text-align: left; } .no { color: #b00; font-weight: 600; } .yes { color: #2a7a3f
 code { background: #f3f3f3; padding: .1rem .3rem; } p.note { color: #555; }
 """
 HEIGHT_PX = 380
+GATE_NOTE = """An engine sends its headers while the request still waits, and after headers Envoy cannot retry. The
+first-token gate holds them until the first token, so what waits in an engine that dies is served by another cell. A
+stream that has begun is cut with its engine, gate or not."""
 
 
 class Trail(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +65,9 @@ def write_page(path: Path, result: "DemoResult") -> None:
     first, *others = result.arms
     figures = [_weights_figure(first), _ttft_figure(result.arms), _shares_figure(result.arms)]
     parts = [figure.to_html(full_html=False, include_plotlyjs=index == 0) for index, figure in enumerate(figures)]
-    users = _table(["", *(arm.name for arm in result.arms)], ([name, *cells] for name, cells in user_rows(result.arms)))
+    users = _table(
+        ["", *(arm.title for arm in result.arms)], ([name, *cells] for name, cells in user_rows(result.arms))
+    )
     verdict = '<span class="yes">everything promised held</span>'
     if not result.holds:
         verdict = '<span class="no">something promised did not hold</span>'
@@ -73,9 +78,11 @@ def write_page(path: Path, result: "DemoResult") -> None:
 <h1>Tradewind demo: {verdict}</h1>
 <p>Three sites of three emulated RTX PRO 6000 cells, WAN between them, one unmodified Envoy; streaming traffic replayed
 from the Azure 2023 conversation trace at {result.rate_per_s:g} requests a second for {result.duration_s:g} s.
-{"The same requests once more under round robin." if others else ""}</p>
+Just before its engine is killed a burst gives every cell requests that wait for their first token.
+{"The same requests once more under round robin, without the first-token gate." if others else ""}</p>
 <h2>What was injected, when it was seen, what users saw</h2>{_faults(result.arms)}
 <h2>What users saw</h2>{users}
+<p class="note">{GATE_NOTE}</p>
 {_why(first)}
 <h2>Weights over time ({html.escape(first.name)}; they serve what no pick reaches)</h2>{parts[0]}
 <h2>Time to first token of every request</h2>{parts[1]}
@@ -100,7 +107,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _faults(arms: "list[Arm]") -> str:
     heads = ["at", "fault", "target"]
     for arm in arms:
-        heads += [f"{arm.name}: seen after", "by", "failed of sent", "TTFT p95"]
+        heads += [f"{arm.title}: seen after", "by", "failed of sent", "TTFT p95"]
     rows = []
     for index, row in enumerate(arms[0].faults):
         cells = [f"{row.injected_s:.1f} s", row.name, row.target]
@@ -158,7 +165,7 @@ def _ttft_figure(arms: "list[Arm]") -> go.Figure:
             x=[at_s for at_s, _ttft_s, _cell in points],
             y=[ttft_s for _at_s, ttft_s, _cell in points],
             text=[cell for _at_s, _ttft_s, cell in points],
-            name=arm.name,
+            name=arm.title,
             mode="markers",
             marker={"size": 5, "opacity": 0.7},
         )
@@ -170,7 +177,7 @@ def _ttft_figure(arms: "list[Arm]") -> go.Figure:
 def _shares_figure(arms: "list[Arm]") -> go.Figure:
     figure = go.Figure()
     for arm in arms:
-        figure.add_bar(x=list(arm.shares), y=[100 * share for share in arm.shares.values()], name=arm.name)
+        figure.add_bar(x=list(arm.shares), y=[100 * share for share in arm.shares.values()], name=arm.title)
     return _styled(figure, x="cell", y="share of requests, %")
 
 

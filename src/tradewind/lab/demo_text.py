@@ -32,7 +32,7 @@ def faults_table(arms: "list[Arm]") -> Table:
     for name in ("at", "fault", "target"):
         table.add_column(name)
     for arm in arms:
-        table.add_column(f"{arm.name}: seen after", justify="right")
+        table.add_column(f"{arm.title}: seen after", justify="right")
         table.add_column("by", overflow="fold", max_width=26)
         table.add_column("users: failed, TTFT p95", justify="right")
     for index, row in enumerate(arms[0].faults):
@@ -54,7 +54,7 @@ def users_table(arms: "list[Arm]") -> Table:
     table = Table(title="What users saw", title_justify="left")
     table.add_column("")
     for arm in arms:
-        table.add_column(arm.name, justify="right")
+        table.add_column(arm.title, justify="right")
     for name, cells in user_rows(arms):
         table.add_row(name, *cells)
     return table
@@ -67,7 +67,9 @@ def user_rows(arms: "list[Arm]") -> list[tuple[str, list[str]]]:
         ("requests", [str(summary.requests) for _arm, summary in sums]),
         ("success", [_percent(summary.success_ratio) for _arm, summary in sums]),
         ("failures by kind", [_kinds(summary.failures) for _arm, summary in sums]),
-        ("cut off with the killed engine", [str(arm.in_flight_on_killed) for arm, _summary in sums]),
+        ("killed engine: lost before a token", [str(arm.lost_before_token) for arm, _summary in sums]),
+        ("killed engine: retried elsewhere", [str(arm.retried_from_killed) for arm, _summary in sums]),
+        ("killed engine: cut after tokens", [str(arm.cut_after_tokens) for arm, _summary in sums]),
         ("long prompts refused (400)", [f"{arm.leak.leaked} of {arm.leak.long_prompts}" for arm, _summary in sums]),
         ("TTFT p50 / p95 / p99", [quantiles(s.ttft_s.p50, s.ttft_s.p95, s.ttft_s.p99) for _arm, s in sums]),
         ("E2E p50 / p95 / p99", [quantiles(s.e2e_s.p50, s.e2e_s.p95, s.e2e_s.p99) for _arm, s in sums]),
@@ -81,7 +83,7 @@ def shares_table(arms: "list[Arm]") -> Table:
     table = Table(title="Share of requests by cell", title_justify="left")
     table.add_column("cell")
     for arm in arms:
-        table.add_column(arm.name, justify="right")
+        table.add_column(arm.title, justify="right")
     for cell in sorted({cell for arm in arms for cell in arm.shares}):
         table.add_row(cell, *(_percent(arm.shares.get(cell, 0.0)) for arm in arms))
     return table

@@ -1,6 +1,7 @@
 """Grid configurations for the lab: so many sites of so many emulated cells, made from a few numbers."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -11,6 +12,7 @@ from tradewind.config.schema import (
     EmulatedDcgmConfig,
     EmulatedEngineConfig,
     EmulationConfig,
+    GateConfig,
     GatewayConfig,
     GridConfig,
     PickConfig,
@@ -41,13 +43,16 @@ def emulated_grid(
     dashboard: bool = False,
     scrape_s: float = 1.0,
     max_num_seqs: int = 256,
+    gate: Literal["auto", "wasm", "native", "none"] = "auto",
     name: str = "lab",
 ) -> GridConfig:
     """One control, one gateway and one agent process for emulated cells SITE-0, SITE-1, ...; every port open.
 
-    `policy` names what a picker decides by; "" goes by weights. `max_num_seqs` is each engine's.
+    `policy` names what a picker decides by; "" goes by weights. `max_num_seqs` is each engine's; `gate` the
+    gateway's mode of the first-token gate.
     """
     routed = {"routing": "pick", "pick": PickConfig(policy=policy)} if policy else {}
+    gateway = GatewayConfig(site=sites[0], baseline=baseline, gate=GateConfig(mode=gate))
     cell_ids = [(site, f"{site}-{index}") for site in sites for index in range(cells_per_site)]
     return GridConfig(
         grid=name,
@@ -55,7 +60,7 @@ def emulated_grid(
         sites=list(sites),
         models=[model],
         controls=[ControlConfig(site=sites[0])],
-        gateways=[msgspec.structs.replace(GatewayConfig(site=sites[0], baseline=baseline), **routed)],
+        gateways=[msgspec.structs.replace(gateway, **routed)],
         agents=[AgentConfig(scrape_s=scrape_s)],
         cells=[CellConfig(id=cell_id, site=site, url=f"http://{ANY}") for site, cell_id in cell_ids],
         emulation=EmulationConfig(

@@ -47,4 +47,4 @@ def join_truth(record: Record, truth: RequestTruth | None) -> Record:
     if truth is None:
         return record
     served_s = None if truth.attempt_s is None or record.sent_s is None else record.sent_s + truth.attempt_s
-    return replace(record, cell=truth.cell, attempts=truth.attempts, attempt_s=served_s)
+    return replace(record, cell=truth.cell, attempts=truth.attempts, attempted=truth.attempted, attempt_s=served_s)

@@ -62,6 +62,12 @@ def control_live(status: Json) -> bool:
     return bool(status.get("control_live"))
 
 
+def gate_mode(status: Json) -> str:
+    """The first-token gate in force: wasm, native or none; "" where the gateway does not say."""
+    gate = status.get("gate")
+    return str(gate.get("mode", "")) if isinstance(gate, Mapping) else ""
+
+
 async def gateway_events(gateway: GatewayConfig, *, after: int = 0) -> list[Json]:
     """Events of a gateway that are newer than `after`, oldest first. Raises AskFailed."""
     return _objects(_object(await ask_async(gateway.admin, f"/v1/events?after={after}&limit=1000")).get("events"))

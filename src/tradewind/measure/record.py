@@ -46,6 +46,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int = 0
     cell: str | None = None  # who served it, where that is known
     attempts: int | None = None
+    attempted: tuple[str, ...] = ()  # cells in order, the one that answered last
     attempt_s: float | None = None  # start of the attempt that was served, at the engine
 
     @property

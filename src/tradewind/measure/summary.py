@@ -103,16 +103,29 @@ def leak(records: Iterable[Record], *, longer_than: int, skip_first: int = 0, wi
     return Leak(long_prompts=len(long), leaked=leaked, ratio=leaked / len(long) if long else None)
 
 
-def in_flight_at(records: Iterable[Record], at_s: float, *, cell: str | None = None) -> list[Record]:
-    """Requests that were sent before `at_s` and not ended by then, on one cell or anywhere."""
-    return [
+def lost_with_cell(
+    records: Iterable[Record], cell: str, at_s: float, *, grace_s: float = 0.0
+) -> tuple[list[Record], list[Record]]:
+    """Failed requests that a cell had when it died at `at_s`: those without a token, and those cut after tokens.
+
+    One without a token is lost with the cell that had it first, wherever it was tried afterwards. `grace_s`: how much
+    later than `at_s` the death may have been.
+    """
+    failed = [
         record
         for record in records
-        if record.sent_s is not None
-        and record.sent_s <= at_s
+        if not record.ok
+        and record.sent_s is not None
+        and record.sent_s <= at_s + grace_s
         and (record.end_s is None or record.end_s >= at_s)
-        and (cell is None or record.cell == cell)
     ]
+    lost = [r for r in failed if r.content_s is None and (r.cell == cell or cell in r.attempted)]
+    return lost, [r for r in failed if r.content_s is not None and r.cell == cell]
+
+
+def retried_from(records: Iterable[Record], cell: str) -> list[Record]:
+    """Requests that a cell did not answer and that were tried elsewhere, as far as the gateway's log is known."""
+    return [record for record in records if cell in record.attempted[:-1]]
 
 
 def _send_lag_s(record: Record) -> float | None:

@@ -34,3 +34,21 @@ def renamed(plan: Plan, prefix: str) -> Plan:
 def duration_s(plan: Plan) -> float:
     """When the last request is sent, in seconds from the start; 0 for an empty plan."""
     return max((item.at_s for item in plan), default=0.0)
+
+
+def with_burst(
+    plan: Plan, *, requests: int, at_s: float, prompt_tokens: int, output_tokens: int = 128, prefix: str = "burst"
+) -> Plan:
+    """The plan and so many equal requests at one moment; their ids begin as the plan's do."""
+    begin = plan[0].request_id.rpartition("-")[0] if plan else ""
+    extra = (
+        Planned(
+            request_id=f"{begin}-{prefix}-{index}",
+            at_s=at_s,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            kind=prefix,
+        )
+        for index in range(requests)
+    )
+    return (*plan, *extra)

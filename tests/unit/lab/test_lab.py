@@ -9,8 +9,8 @@ from rich.console import Console
 
 from tradewind.config.schema import AgentConfig, GridConfig
 from tradewind.lab.checks import all_hold, at_least, at_most, checks_table, reported, write_checks
-from tradewind.lab.demo import DemoOptions, demo_plan
-from tradewind.lab.demo_faults import demo_faults
+from tradewind.lab.demo import BURST_LEAD_S, BURST_REQUESTS, DemoOptions, demo_plan
+from tradewind.lab.demo_faults import KILLED, SMALL_TOKENS, demo_faults
 from tradewind.lab.grids import emulated_grid
 from tradewind.lab.reload import changed_processes
 from tradewind.lab.scenarios.shares import WEIGHTS, worst_excess
@@ -84,8 +84,13 @@ def test_demo_plan_is_seeded_and_has_its_rate(seed: int) -> None:
     options = DemoOptions(seed=seed, duration_s=90)
     plan = demo_plan(options, prefix="x")
     assert plan == demo_plan(options, prefix="x")
-    assert len(plan) == round(options.rate_per_s * 90)
-    assert plan[-1].at_s < 90
+    assert len(plan) == round(options.rate_per_s * 90) + BURST_REQUESTS
+    assert max(item.at_s for item in plan) < 90
+    assert len({item.request_id for item in plan}) == len(plan)
+    kill = next(fault for fault in demo_faults(90, dark_cells=[]) if fault.target == KILLED)
+    burst = [item for item in plan if item.kind == "burst"]
+    assert {round(kill.at_s - item.at_s, 3) for item in burst} == {BURST_LEAD_S}
+    assert all(item.prompt_tokens + item.output_tokens < SMALL_TOKENS for item in burst)
 
 
 def test_demo_faults_lie_within_the_run() -> None:

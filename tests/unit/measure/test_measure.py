@@ -3,9 +3,11 @@
 import random
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tradewind.measure.record import Failure, Record, read_records, write_records
 from tradewind.measure.statistics import bootstrap_interval, percentile
-from tradewind.measure.summary import in_flight_at, leak, shares, summarise
+from tradewind.measure.summary import leak, lost_with_cell, retried_from, shares, summarise
 
 
 def served(
@@ -83,11 +85,21 @@ def test_leak_is_over_long_prompts_after_the_first_ones() -> None:
     assert leak([], longer_than=1_024).ratio is None
 
 
-def test_in_flight_at_a_moment() -> None:
-    records = [served(0, 0.1), served(0.2, 0.1, cell="b"), served(5, 0.1)]
-    assert [record.cell for record in in_flight_at(records, 0.5)] == ["a", "b"]
-    assert [record.cell for record in in_flight_at(records, 0.5, cell="b")] == ["b"]
-    assert in_flight_at(records, 2.0) == []
+def test_what_a_dying_cell_takes_with_it_is_told_apart_by_the_first_token() -> None:
+    def ended(sent_s: float, end_s: float, *, cell: str = "a", **changes: object) -> Record:
+        changes = {"end_s": end_s, "cell": cell, **changes}
+        return replace(failed(sent_s, Failure.HEADERS_ONLY), **changes)
+
+    waited = ended(1.0, 2.1)
+    cut = ended(1.1, 2.1, content_s=1.2)
+    tried_again = ended(1.2, 3.0, cell="b", attempted=("a", "b"))
+    cut_elsewhere = ended(1.3, 3.0, cell="b", content_s=2.5, attempted=("a", "b"))
+    late = ended(2.1, 2.1)
+    rest = [ended(0.1, 0.2), ended(1.4, 2.1, cell="b"), served(1.5, 2.0)]
+    records = [waited, cut, tried_again, cut_elsewhere, late, *rest]
+    assert lost_with_cell(records, "a", 2.0) == ([waited, tried_again], [cut])
+    assert lost_with_cell(records, "a", 2.0, grace_s=0.2)[0] == [waited, tried_again, late]
+    assert retried_from(records, "a") == [tried_again, cut_elsewhere]
 
 
 def test_reroute_is_known_only_for_what_was_served() -> None:

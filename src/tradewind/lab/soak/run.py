@@ -20,7 +20,7 @@ from tradewind.lab.grids import MODEL, emulated_grid
 from tradewind.lab.processes import envoy_name
 from tradewind.lab.soak.client import Answer, End, ask, draw
 from tradewind.runtime.ask import AskFailed
-from tradewind.xds.listener import LISTENER_NAME
+from tradewind.xds.settings import LISTENER_NAME
 
 GATED, PLAIN = "gated", "no-gate"
 ACTIVE = f"http.{LISTENER_NAME}.downstream_rq_active"
