@@ -28,6 +28,19 @@ def pool_keys(model_sets: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], st
     return {models: root(models[0]) if models else "" for models in distinct}
 
 
+def aliases(served: Iterable[tuple[tuple[str, ...], tuple[str, ...]]]) -> dict[str, str]:
+    """Name -> the one name of its model, for names that have another; `served`: (models, LoRA adapters) per cell.
+
+    An engine holds one base model, whatever it is called: what it lists beside adapters are names of the same weights,
+    and one prefix cache serves them all. A name that is an adapter anywhere stands for itself.
+    """
+    sets = sorted(set(served))
+    adapters = {name for _, lora in sets for name in lora}
+    bases = [tuple(name for name in models if name not in adapters) for models, _ in sets]
+    keys = pool_keys(bases)
+    return {name: keys[names] for names in bases for name in names if name != keys[names]}
+
+
 class Router:
     """Builds the pools of one gateway; keeps endpoints that have not changed, so that repeating is cheap."""
 

@@ -7,6 +7,7 @@ import pytest
 from tradewind.core.backpressure import Backpressure
 from tradewind.core.capability import LongestPrompt, too_small
 from tradewind.core.ejection import EjectionTrack
+from tradewind.core.pools import aliases
 from tradewind.core.projection import PushGate, weight_of
 from tradewind.core.settings import (
     BackpressureSettings,
@@ -21,6 +22,16 @@ from tradewind.core.speed import ClockSpeed, WorkSpeed, class_medians, work_rate
 from tradewind.core.steplaw import step_law
 from tradewind.core.windows import EngineWindow
 from tradewind.model.telemetry import EngineReading, GpuReading
+
+# --- names -------------------------------------------------------------------------------------------------------
+
+
+def test_names_of_one_engine_are_one_model_unless_an_adapter_anywhere() -> None:
+    assert aliases([(("a", "b"), ()), (("b", "c"), ()), (("d",), ())]) == {"b": "a", "c": "a"}
+    assert aliases([(("a", "x"), ("x",)), (("a", "b"), ())]) == {"b": "a"}
+    assert aliases([(("a", "x"), ("x",)), (("b", "x"), ())]) == {}
+    assert aliases([((), ())]) == {}
+
 
 # --- speed ------------------------------------------------------------------------------------------------------
 

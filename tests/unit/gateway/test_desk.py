@@ -15,6 +15,7 @@ from tradewind.gateway.pick.build import make_desk
 from tradewind.gateway.pick.desk import PickDesk
 from tradewind.gateway.pick.explain import explain
 from tradewind.gateway.pick.server import Question, Reply
+from tradewind.gateway.requests.result import ParsedRequest
 from tradewind.model.decision import RefusalKind
 from tradewind.model.outcome import Outcome
 from tradewind.model.view import GridView, ViewVersion
@@ -138,6 +139,25 @@ def test_a_cell_that_left_is_nobodys_home_when_it_comes_back() -> None:
     at.observe_view(VIEW, 103.0)
     follow = {"model": "m", "input": "and?", "previous_response_id": "resp_1"}
     assert len({told(ask(at, follow, "/v1/responses"), "x-tw-cell") for _ in range(60)}) > 1
+
+
+def test_an_alias_shares_its_prefixes_with_the_base_and_an_adapter_does_not() -> None:
+    cells = [ready_cell(cell, address, models=("lora", "m", "z")) for cell, address in ADDRESSES.items()]
+    known = [replace(item.cell.capabilities, lora_models=("lora",)) for item in cells]
+    cells = [replace(item, cell=replace(item.cell, capabilities=caps)) for item, caps in zip(cells, known, strict=True)]
+    at = desk(view=replace(VIEW, cells=tuple(cells)))
+
+    def blocks(model: str) -> tuple[int, ...]:
+        body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hello " * 500}]}).encode()
+        parsed = at.read(body, path="/v1/chat/completions", headers={}, partial=False)
+        assert isinstance(parsed, ParsedRequest)
+        assert parsed.request.model == model
+        return parsed.request.blocks
+
+    assert blocks("m") == blocks("z") != ()
+    assert not set(blocks("lora")) & set(blocks("m"))
+    at.observe_view(replace(VIEW, cells=(ready_cell("a", ADDRESSES["a"], models=("m",)),)), 101.0)
+    assert blocks("m") != blocks("z"), "nobody says so any more"
 
 
 def test_fc_60_residency_narrows_the_choice() -> None:

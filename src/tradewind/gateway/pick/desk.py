@@ -16,6 +16,7 @@ import xxhash
 
 from tradewind.core.pick.picker import Picker
 from tradewind.core.pick.quarantine import DEFAULT_QUARANTINE, Quarantine, QuarantineSettings
+from tradewind.core.pools import aliases
 from tradewind.core.prefix.index import PrefixIndex
 from tradewind.core.tokens.estimate import TokenEstimator
 from tradewind.core.tokens.shape import PromptShape
@@ -112,6 +113,7 @@ class PickDesk:
         self._others = Others()
         self._homes = ResponseHomes()
         self._capacities: dict[str, int | None] = {}  # of every cell of the newest view, in blocks; None = not said
+        self._served: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()  # models and LoRA adapters, as of that view
         self.seconds = 0.0  # spent deciding, for metrics
 
     def configure(self, settings: DeskSettings) -> None:
@@ -325,6 +327,9 @@ class PickDesk:
             self.index.remove_cell(cell_id)
             self._homes.forget(cell_id)
         self._capacities = capacities
+        served = {(item.cell.capabilities.models, item.cell.capabilities.lora_models) for item in view.cells}
+        if served != self._served:
+            self._served, self._parser.aliases = served, aliases(served)
 
     def _blocks(self, capabilities: Capabilities) -> int | None:
         """What of an engine's cache this gateway may think its own."""

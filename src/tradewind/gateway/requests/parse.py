@@ -63,11 +63,12 @@ class _Asked(NamedTuple):
 
 
 class RequestParser:
-    """`parse` is a function of its arguments and of what `tokens` has learned."""
+    """`parse` is a function of its arguments, of `aliases`, and of what `tokens` has learned."""
 
     def __init__(self, tokens: TokenEstimator, settings: ParserSettings | None = None) -> None:
         self._tokens = tokens
         self._settings = settings or ParserSettings()
+        self.aliases: Mapping[str, str] = {}  # name -> the name under which its blocks are hashed
 
     def parse(
         self,
@@ -134,7 +135,8 @@ class RequestParser:
             return Prepared(b"", rough(body), 0, note="unusual types"), ()
         if len(prepared.stream) < BLOCK_BYTES:
             return prepared, ()
-        parts = [asked.kind.encode(), asked.tenant.encode("utf-8", "replace"), model.encode("utf-8", "replace")]
+        name = self.aliases.get(model, model)
+        parts = [asked.kind.encode(), asked.tenant.encode("utf-8", "replace"), name.encode("utf-8", "replace")]
         seed = chain_seed(parts + seed_parts(known.head), key=self._settings.chain_key)
         return prepared, chain(prepared.stream, seed)
 
