@@ -13,7 +13,7 @@ import pytest
 from tests.fakes.engine import FakeEngine, SeenRequest
 from tests.fakes.views import ViewControl, ready_cell
 from tests.support.gateway import Answer, Rig, gateway_rig
-from tradewind.config.schema import PickConfig, ResidencyConfig
+from tradewind.config.schema import FirstTokenConfig, PickConfig, ResidencyConfig
 
 CELLS = ("a", "b", "c")
 CHAT_PATH = "/v1/chat/completions"
@@ -107,6 +107,7 @@ def pick_fleet(
     routing: str = "pick",
     residency: Sequence[ResidencyConfig] = (),
     timeout_s: float = 0.05,
+    first_token: FirstTokenConfig | None = None,
 ) -> Iterator[PickFleet]:
     """Cells a, b and c, picked from once this returns; `limits`: what a cell says of its max_model_len."""
     sites, limits = sites or {}, limits or {}
@@ -114,8 +115,11 @@ def pick_fleet(
         stack.enter_context(pytest.MonkeyPatch.context()).setenv(EXPLAIN_ENV, EXPLAIN_KEY)
         engines = {cell: stack.enter_context(FakeEngine()) for cell in CELLS}
         control = stack.enter_context(ViewControl())
-        settings = {"routing": routing, "pick": PickConfig(explain_key_env=EXPLAIN_ENV, timeout_s=timeout_s)}
-        settings["residency"] = list(residency)
+        settings: dict[str, object] = {
+            "routing": routing,
+            "pick": PickConfig(explain_key_env=EXPLAIN_ENV, timeout_s=timeout_s),
+        }
+        settings |= {"residency": list(residency), "first_token": first_token or FirstTokenConfig()}
         rig = stack.enter_context(gateway_rig(directory, [control.address], **settings))  # type: ignore[arg-type]
         for cell, engine in engines.items():
             view = ready_cell(cell, engine.address, site=sites.get(cell, "east"), max_model_len=limits.get(cell))

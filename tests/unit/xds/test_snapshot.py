@@ -7,6 +7,8 @@ from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.config.listener.v3 import listener_pb2
 from envoy.config.route.v3 import route_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
+from envoy.extensions.http.early_header_mutation.header_mutation.v3 import header_mutation_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -273,3 +275,16 @@ def test_any_weights_survive_the_encoding(weights: list[int]) -> None:
     members = [endpoint(f"c{i:02}", f"10.0.0.{i}:80", weight) for i, weight in enumerate(weights)]
     message = assignment(SnapshotBuilder(SETTINGS).build(routing(m=members)), "pool/m")
     assert [e.load_balancing_weight.value for e in message.endpoints[0].lb_endpoints] == weights
+
+
+def test_orders_to_the_router_are_taken_from_clients_before_anything_reads_them() -> None:
+    """Envoy itself removes them only where it takes a request for an external one; which those are is a default of its."""
+    listener = listener_pb2.Listener.FromString(
+        SnapshotBuilder(SETTINGS).build(routing()).of(types.LISTENER)["front"].body.value
+    )
+    manager = http_connection_manager_pb2.HttpConnectionManager()
+    mutation = header_mutation_pb2.HeaderMutation()
+    assert listener.filter_chains[0].filters[0].typed_config.Unpack(manager)
+    assert manager.early_header_mutation_extensions[0].typed_config.Unpack(mutation)
+    removed = {item.remove_on_match.key_matcher.prefix for item in mutation.mutations}
+    assert removed == {"x-tw-", "x-envoy-"}
