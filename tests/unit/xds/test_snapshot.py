@@ -278,7 +278,7 @@ def test_any_weights_survive_the_encoding(weights: list[int]) -> None:
 
 
 def test_orders_to_the_router_are_taken_from_clients_before_anything_reads_them() -> None:
-    """Envoy itself removes them only where it takes a request for an external one; which those are is a default of its."""
+    """Envoy itself removes them only from requests that it takes for external; which those are is a default of its."""
     listener = listener_pb2.Listener.FromString(
         SnapshotBuilder(SETTINGS).build(routing()).of(types.LISTENER)["front"].body.value
     )
