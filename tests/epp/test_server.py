@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.epp import wire
 from tests.epp.fakes import MODEL, RoundRobin
 from tests.epp.said import GREETING, headers
 from tests.epp.said import pick as pick_frames
 from tests.support.polling import until
-from tradewind.gateway.epp import frames
 from tradewind.gateway.epp.calls import EppLimits
 from tradewind.gateway.epp.server import EppServer, TlsFiles
 from tradewind.lab.epp.cases import chat
@@ -73,7 +73,7 @@ def test_a_client_without_the_wanted_certificate_is_not_served() -> None:
             context.load_cert_chain(DATA / "gateway.pem", DATA / "gateway.key")
             return await greeting(server.port, context)
 
-    assert asyncio.run(run())[3] == frames.SETTINGS
+    assert asyncio.run(run())[3] == wire.SETTINGS
 
 
 async def greeting(port: int, context: ssl.SSLContext) -> bytes:
@@ -81,7 +81,7 @@ async def greeting(port: int, context: ssl.SSLContext) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
     try:
         async with asyncio.timeout(5):
-            return await reader.readexactly(frames.HEADER_BYTES)
+            return await reader.readexactly(wire.HEADER_BYTES)
     except asyncio.IncompleteReadError as error:
         raise ConnectionError from error
     finally:
@@ -103,7 +103,7 @@ def test_a_silent_peer_is_asked_and_dropped_and_a_living_one_stays() -> None:
     async def run() -> None:
         async with running(limits=EppLimits(keepalive_s=0.1)) as server:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(frames.PREFACE + frames.settings({}))
+            writer.write(wire.PREFACE + wire.settings({}))
             async with asyncio.timeout(5), Target(address=f"127.0.0.1:{server.port}").channel() as living:
                 talk = Talk(living, timeout_s=5.0)
                 assert await talk.health("") == "SERVING"
@@ -136,7 +136,7 @@ def test_a_lost_connection_tells_the_end_of_its_decisions() -> None:
         server = EppServer("127.0.0.1:0", picker, ready=lambda: True)
         await server.start()
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        request = frames.frame(frames.HEADERS, frames.END_HEADERS, 1, headers())
+        request = wire.frame(wire.HEADERS, wire.END_HEADERS, 1, headers())
         writer.write(GREETING + request + pick_frames(1))
         await until(lambda: picker.open == ["0"])
         writer.transport.abort()

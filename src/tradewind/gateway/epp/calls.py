@@ -1,22 +1,23 @@
 """gRPC over one HTTP/2 stream: messages in and out, the calls that are served, and their bounds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from struct import Struct
 from typing import Protocol
 from urllib.parse import quote
 
+from hpack import NeverIndexedHeaderTuple
+
 from tradewind.gateway.epp.exchange import BadExchange, EppCounters, Exchange
-from tradewind.gateway.epp.hpack import Headers, literal
 from tradewind.gateway.epp.service import PickService
-from tradewind.gateway.epp.stream import Handler, Stream
+from tradewind.gateway.epp.stream import Handler, Headers, Stream
 
 PROCESS_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 _PREFIX = Struct(">BL")  # compressed or not, length
 _JOINED = 4  # messages that go out as one piece
 _MAX_SMALL_BYTES = 4096  # of a health request
-_START = literal(":status", "200") + literal("content-type", "application/grpc")
+_START: Headers = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = b"\x08\x01", b"\x08\x02", b"\x08\x03"  # HealthCheckResponse{status}
 
 
@@ -62,12 +63,12 @@ class Desk:
     held_bytes: int = 0
     watchers: set["WatchCall"] = field(default_factory=set)
 
-    def accept(self, stream: Stream, headers: Headers, later: Later) -> Handler:
+    def accept(self, stream: Stream, headers: Mapping[bytes, bytes], later: Later) -> Handler:
         """The call that a stream's headers ask for."""
-        if headers.get(":method") != "POST" or not headers.get("content-type", "").startswith("application/grpc"):
-            stream.finish(literal(":status", "415"))
+        if headers.get(b":method") != b"POST" or not headers.get(b"content-type", b"").startswith(b"application/grpc"):
+            stream.finish([(b":status", b"415")])
             return _Nothing()
-        match headers.get(":path", ""):
+        match headers.get(b":path", b"").decode("latin-1"):
             case "/envoy.service.ext_proc.v3.ExternalProcessor/Process":
                 return ProcessCall(self, stream, later)
             case "/grpc.health.v1.Health/Check":
@@ -184,7 +185,7 @@ class _Call:
     def _finish(self, status: Status = Status.OK, reason: str = "") -> None:
         if not self._done:
             self._done = True
-            self._stream.finish((b"" if self._started else _START) + _status(status, reason))
+            self._stream.finish(([] if self._started else _START) + _status(status, reason))
 
 
 class ProcessCall(_Call):
@@ -318,6 +319,8 @@ def _service_of(message: bytes) -> str:
     return ""
 
 
-def _status(status: Status, reason: str) -> bytes:
-    block = literal("grpc-status", str(int(status)))
-    return block + literal("grpc-message", quote(reason, safe=" :,.")[:120]) if reason else block
+def _status(status: Status, reason: str) -> Headers:
+    headers: Headers = [(b"grpc-status", b"%d" % status)]
+    if reason:  # never in the compression table, where a peer's many paths would stay
+        headers.append(NeverIndexedHeaderTuple(b"grpc-message", quote(reason, safe=" :,.")[:120].encode()))
+    return headers

@@ -4,20 +4,18 @@ import asyncio
 import contextlib
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from tradewind.gateway.epp.calls import Desk, EppLimits
 from tradewind.gateway.epp.exchange import EppCounters
-from tradewind.gateway.epp.hpack import Headers
 from tradewind.gateway.epp.http2 import Http2Connection
 from tradewind.gateway.epp.service import PickService
 from tradewind.gateway.epp.stream import Handler, Stream
 
 _TICK_S = 1.0
-_JOINED = 32  # frames that are written as one piece
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +198,7 @@ class _Connection(asyncio.Protocol):
             self.http2.ping()
         self._flush()
 
-    def _accept(self, stream: Stream, headers: Headers) -> Handler:
+    def _accept(self, stream: Stream, headers: Mapping[bytes, bytes]) -> Handler:
         return self._desk.accept(stream, headers, self._later)
 
     def _later(self, delay_s: float, call: Callable[[], None]) -> asyncio.TimerHandle:
@@ -216,10 +214,7 @@ class _Connection(asyncio.Protocol):
             return
         out = self.http2.take()
         if out and not transport.is_closing():
-            if len(out) <= _JOINED:
-                transport.write(b"".join(out))
-            else:
-                transport.writelines(out)
+            transport.write(out)
         if self.http2.closed and not transport.is_closing():
             transport.close()
 
