@@ -56,6 +56,11 @@ class RealEngine:
             self.close()
             raise
 
+    @property
+    def pid(self) -> int:
+        """Of the API server."""
+        return self._process.pid
+
     def terminate(self) -> None:
         self._process.terminate()
 
