@@ -197,7 +197,7 @@ class AdsServer:
         self._on_event(AdsEvent(name="connected", node=node))
         try:
             async with asyncio.TaskGroup() as group:  # should writing fail, the stream ends and Envoy opens another
-                writer = group.create_task(self._write(stream, wake, context))
+                writer = group.create_task(self._write(stream, wake, context, node))
                 await self._read(requests, opening, _Session(node, dialect, stream, wake))
                 writer.cancel()
         finally:
@@ -233,7 +233,7 @@ class AdsServer:
     def _report(self, name: str, node: str, kind: str, version: str, detail: str) -> None:
         self._on_event(AdsEvent(name=name, node=node, type=types.SHORT[kind], version=version, detail=detail))
 
-    async def _write(self, stream: XdsStream, wake: asyncio.Event, context: _Context) -> None:
+    async def _write(self, stream: XdsStream, wake: asyncio.Event, context: _Context, node: str) -> None:
         loop = asyncio.get_running_loop()
         while True:
             # What waits for an answer that never comes is sent after all. A bare timer: wait_for would start a task.
@@ -243,7 +243,11 @@ class AdsServer:
             finally:
                 timer.cancel()
             wake.clear()
-            for response in stream.ready(now_s=self._now_s()):
+            responses = stream.ready(now_s=self._now_s())
+            while stream.recovered:
+                kind = stream.recovered.pop()
+                self._report("recovered", node, kind, self._nodes[node].types[kind].accepted_version, "")
+            for response in responses:
                 await context.write(response)
 
     def _memory(self, node: str) -> NodeMemory:

@@ -90,6 +90,7 @@ class XdsStream:
         self._lingering: dict[str, Resource] = {}  # clusters whose routes are not yet known to be gone
         self._lingering_endpoints: dict[str, Resource] = {}  # of clusters that the client may still have
         self._counter = 0
+        self.recovered: list[str] = []  # types whose refused content gave way to what the client has; the owner clears
         self.ignored = 0  # stale nonces and unknown types
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -186,6 +187,7 @@ class XdsStream:
             sub.claimed = ""
         changed, removed = self._changes(kind, sub)
         if not changed and not removed:
+            self._notice_recovery(kind, sub, version)
             return None
         full = self._dialect.full_state and kind in types.WILDCARD
         resources = list(wanted.values()) if full else [wanted[name] for name in changed]
@@ -201,6 +203,18 @@ class XdsStream:
                 sub.sent[name] = ""  # told once that there is none
         sub.sent.update({resource.name: resource.version for resource in resources})
         return self._dialect.response(kind=kind, version=version, nonce=sub.nonce, resources=resources, removed=removed)
+
+    def _notice_recovery(self, kind: str, sub: _Subscription, version: str) -> None:
+        """The content is again what the client accepted before it refused another: there is nothing to send or hear."""
+        assert self._snapshot is not None
+        memory, content = self._memory.types[kind], self._snapshot.of(kind)
+        if not memory.reason:
+            return
+        held = {name: resource.version for name, resource in memory.accepted.items()}
+        asked = content if sub.wildcard else sub.names
+        if all(held.get(name) == resource.version for name, resource in content.items() if name in asked):
+            memory.accepted_version, memory.nacked_version, memory.reason = version, "", ""
+            self.recovered.append(kind)
 
     def _changes(self, kind: str, sub: _Subscription) -> tuple[list[str], list[str]]:
         wanted = self._wanted(kind, sub)

@@ -178,6 +178,21 @@ def test_fc_44_a_refused_content_is_not_sent_again(client: Client) -> None:
     assert (memory.reason, memory.nacked_version) == ("", "")
 
 
+def test_fc_44_what_was_accepted_before_is_no_longer_refused(client: Client) -> None:
+    client.stream.publish(snapshot(a=1, b=1))
+    client.subscribe_all()
+    client.converge()
+    client.stream.publish(snapshot(a=2, b=1))
+    client.take()
+    client.answer(types.ROUTE)
+    client.answer(types.ENDPOINT, error="pool/a: weight must be odd")
+    memory = client.memory.types[types.ENDPOINT]
+    client.stream.publish(snapshot(a=1, b=1))
+    assert all(kind != "eds" for kind, *_ in client.take()), "the client has them"
+    assert (memory.reason, memory.nacked_version) == ("", "")
+    assert types.ENDPOINT in client.stream.recovered
+
+
 def test_fc_44_neighbours_of_a_refused_resource_still_change(client: Client) -> None:
     client.stream.publish(snapshot(a=1, b=1))
     client.subscribe_all()
