@@ -114,6 +114,7 @@ class Ran:
     answer: Received
     took_s: float
     outcome: Outcome
+    counts_one: bool  # the native gate tells the access log of two deaths only
 
     @property
     def seen(self) -> list[int]:
@@ -177,7 +178,8 @@ def run(edge: Edge, name: str, engines: list[FakeEngine]) -> Ran:
     finally:
         connection.close()
     took_s = time.monotonic() - started_s
-    return Ran(row, engines, received, took_s, edge.outcome(name))
+    counts_one = bool(edge.settings.gate and edge.settings.gate.code)
+    return Ran(row, engines, received, took_s, edge.outcome(name), counts_one)
 
 
 def gate_named(kind: str, folder: Path) -> GateModule:
@@ -236,6 +238,8 @@ def test_a_stream_that_loses_its_engine_before_the_first_token_is_served_by_anot
     assert (outcome.status, outcome.attempts, outcome.stream_error_code) == (200, 2, None)
     assert outcome.attempted_cells == (one.engines[0].address, one.engines[1].address)
     assert [kind_of_attempt(reason) for reason in outcome.attempt_failures] == [MADE_GOOD[name]]
+    died = MADE_GOOD[name] in (Kind.UNREACHED, Kind.FAILURE)
+    assert outcome.deaths == (died and one.counts_one)
     assert outcome.ttft_s is not None
     assert one.answer.parts[0][0] == pytest.approx(outcome.ttft_s, abs=0.5), "counted from the request's arrival"
 
@@ -268,7 +272,7 @@ def test_no_third_engine_is_given_a_request_that_ended_two(ran: dict[str, Ran], 
     one = ran[name]
     assert one.answer.status == 422
     assert json.loads(one.answer.text)["error"]["code"] == "request_ends_engines"
-    assert sum(one.seen) == 2
+    assert sum(one.seen) == one.outcome.deaths == 2
 
 
 def test_a_client_that_leaves_while_the_headers_are_held_is_not_retried(ran: dict[str, Ran]) -> None:
@@ -296,6 +300,7 @@ def test_a_hedge_that_comes_too_late_gives_way(ran: dict[str, Ran]) -> None:
     hedge = one.engines[1].requests(CHAT)[0]
     wait_for(lambda: hedge.aborted_s is not None)
     assert [kind_of_attempt(reason) for reason in one.outcome.attempt_failures] == [Kind.IGNORED]
+    assert one.outcome.deaths == 0
     assert one.outcome.cell_id == one.engines[0].address
 
 
@@ -305,6 +310,7 @@ def test_late_engines_are_not_dead_ones(ran: dict[str, Ran]) -> None:
     assert one.answer.status == 504
     assert json.loads(one.answer.text)["error"]["code"] == "idle_timeout"
     assert sum(one.seen) == one.outcome.attempts == 4
+    assert one.outcome.deaths == 0
 
 
 def test_without_the_gate_all_this_is_lost(ran: dict[str, Ran]) -> None:

@@ -57,6 +57,8 @@ static void set_body(struct host *host, struct text body);
 static void count(struct host *host, enum counter counter);
 static int get_deaths(struct host *host);
 static void set_deaths(struct host *host, int deaths);
+static void set_served(struct host *host); /* an attempt of this request has its first token */
+static int is_served(struct host *host);
 static int is_connected(struct host *host);
 static int is_client_gone(struct host *host);
 static unsigned long long now_ms(struct host *host);
@@ -102,6 +104,7 @@ static enum action fail(struct host *host, struct attempt *attempt, const char *
 static enum action release(struct host *host, struct attempt *attempt, enum counter counter) {
   attempt->stage = DONE;
   count(host, counter);
+  set_served(host);
   return PASS;
 }
 
@@ -168,9 +171,10 @@ static enum action on_trailers(struct host *host, struct attempt *attempt) {
 }
 
 /* An attempt that got a connection and ends without an answer was ended by its engine, or by Envoy at its time limit, or
- * because the client left. */
+ * because another attempt beside it has won, or because the client left. */
 static void on_end(struct host *host, struct attempt *attempt) {
-  if (attempt->stage == DONE || attempt->stage == FAILED || !is_connected(host) || is_client_gone(host)) return;
+  if (attempt->stage == DONE || attempt->stage == FAILED) return;
+  if (!is_connected(host) || is_client_gone(host) || is_served(host)) return;
   if (attempt->limit_ms && now_ms(host) - attempt->begun_ms + TIMER_SLACK_MS >= attempt->limit_ms) return;
   add_death(host);
 }

@@ -139,6 +139,8 @@ static void set_deaths(struct host *host, int deaths) {
   add_note(host, DEATH_NOTE, (struct buffer){(const byte *)digits + (deaths < 9 ? deaths : 9), 1});
 }
 
+static void set_served(struct host *host) {}
+static int is_served(struct host *host) { return 0; }
 static int is_connected(struct host *host) { return 0; }
 static int is_client_gone(struct host *host) { return 0; }
 

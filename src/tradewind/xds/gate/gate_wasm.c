@@ -126,6 +126,11 @@ static void set_deaths(struct host *host, int deaths) {
   wasm_set_property(DEATHS_PATH, sizeof DEATHS_PATH - 1, &digit, 1);
 }
 
+static const char SERVED_PATH[] = "tradewind.served";
+
+static void set_served(struct host *host) { wasm_set_property(SERVED_PATH, sizeof SERVED_PATH - 1, "1", 1); }
+static int is_served(struct host *host) { return length_of(get_property(SERVED_PATH, sizeof SERVED_PATH - 1)) > 0; }
+
 static int is_connected(struct host *host) {
   static const char path[] = "upstream\0local_address";
   return length_of(get_property(path, sizeof path - 1)) > 0;

@@ -12,7 +12,7 @@ struct host {
   struct attempt attempt;
   const char *status, *type, *encoding, *limit;
   char new_status[4], new_type[32];
-  int deaths, connected, client_gone, refused, length_removed;
+  int deaths, served, connected, client_gone, refused, length_removed;
   unsigned long long now_ms;
   int counters[COUNTERS];
   byte *held; /* what Envoy holds, and at the end what it passed on */
@@ -48,6 +48,8 @@ static void set_body(struct host *host, struct text body) {
 static void count(struct host *host, enum counter counter) { host->counters[counter]++; }
 static int get_deaths(struct host *host) { return host->deaths; }
 static void set_deaths(struct host *host, int deaths) { host->deaths = deaths; }
+static void set_served(struct host *host) { host->served = 1; }
+static int is_served(struct host *host) { return host->served; }
 static int is_connected(struct host *host) { return host->connected; }
 static int is_client_gone(struct host *host) { return host->client_gone; }
 static unsigned long long now_ms(struct host *host) { return host->now_ms; }
@@ -86,8 +88,8 @@ int gate_body(struct host *host, const byte *chunk, size length, int end) {
   return pass(host, on_body(host, &host->attempt, host->held_bytes, end));
 }
 
-void gate_end(struct host *host, unsigned long long now_ms, int connected, int client_gone) {
-  host->now_ms = now_ms, host->connected = connected, host->client_gone = client_gone;
+void gate_end(struct host *host, unsigned long long now_ms, int connected, int client_gone, int served) {
+  host->now_ms = now_ms, host->connected = connected, host->client_gone = client_gone, host->served |= served;
   on_end(host, &host->attempt);
 }
 

@@ -67,8 +67,8 @@ class Attempt:
     def trailers(self) -> int:
         return int(library().gate_trailers(self.pointer))
 
-    def end(self, *, now_ms: int = 0, connected: bool = True, client_gone: bool = False) -> None:
-        library().gate_end(self.pointer, ctypes.c_ulonglong(now_ms), int(connected), int(client_gone))
+    def end(self, *, now_ms: int = 0, connected: bool = True, client_gone: bool = False, served: bool = False) -> None:
+        library().gate_end(self.pointer, ctypes.c_ulonglong(now_ms), int(connected), int(client_gone), int(served))
 
     def passed(self) -> bytes:
         length = ctypes.c_uint()

@@ -152,11 +152,15 @@ def test_an_engine_that_ends_under_a_request_is_counted() -> None:
         assert one.deaths == 2, "before the headers it counts as well"
 
 
-@pytest.mark.parametrize(("connected", "client_gone"), [(False, False), (True, True)])
-def test_a_refused_connection_and_a_client_that_leaves_are_no_deaths(connected: bool, client_gone: bool) -> None:
+@pytest.mark.parametrize(
+    ("connected", "client_gone", "served"), [(False, False, False), (True, True, False), (True, False, True)]
+)
+def test_a_refused_connection_a_client_that_leaves_and_a_lost_race_are_no_deaths(
+    connected: bool, client_gone: bool, served: bool
+) -> None:
     with attempt() as one:
         one.request()
-        one.end(connected=connected, client_gone=client_gone)
+        one.end(connected=connected, client_gone=client_gone, served=served)
         assert (one.deaths, one.count(DEATHS)) == (0, 0)
 
 
