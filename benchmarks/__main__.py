@@ -1,6 +1,6 @@
 """Run the benchmarks, print a table, write build/bench.json.
 
-    python -m benchmarks [--only NAME ...] [--quick]
+    python -m benchmarks [--only NAME ...] [--quick] [--out FILE]
 
 Machines are shared and noisy: figures are medians, and where two things are compared they take turns in one run.
 """
@@ -18,10 +18,9 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from benchmarks import agents, chain, controls, decisions, emulators, epp, outcomes, pick, prefix, push, router
+from benchmarks import agents, chain, controls, decisions, emulators, epp, gate, outcomes, pick, prefix, push, router
 from tradewind.lab.checks import Check, checks_table
 
-OUT = Path("build/bench.json")
 BENCHES: dict[str, Callable[[bool], list[Check]]] = {
     "decisions": decisions.bench,
     "prefix": prefix.bench,
@@ -31,6 +30,7 @@ BENCHES: dict[str, Callable[[bool], list[Check]]] = {
     "router": router.bench,
     "chain": chain.bench,
     "epp": epp.bench,
+    "gate": gate.bench,
     "agent": agents.bench,
     "control": controls.bench,
     "emulator": emulators.bench,
@@ -53,6 +53,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", choices=sorted(BENCHES), help="run this one; may be given again")
     parser.add_argument("--quick", action="store_true", help="shorter runs, coarser figures")
+    parser.add_argument("--out", type=Path, default=Path("build/bench.json"), help="where the figures are written")
     options = parser.parse_args(arguments)
     console = Console()
     rows: list[Check] = []
@@ -61,10 +62,10 @@ def main(arguments: list[str]) -> int:
         console.print(f"running {name} ...", style="dim")
         rows += BENCHES[name](options.quick)
     console.print(checks_table(rows, title="benchmarks"))
-    OUT.parent.mkdir(exist_ok=True)
-    body = [{"name": r.name, "value": r.value, "unit": r.unit, "bound": r.bound, "holds": r.holds} for r in rows]
-    OUT.write_text(json.dumps({"facts": before, "rows": body}, indent=1) + "\n")
-    console.print(f"written to {OUT}")
+    options.out.parent.mkdir(exist_ok=True)
+    body = [{name: getattr(row, name) for name in ("name", "value", "unit", "bound", "holds", "note")} for row in rows]
+    options.out.write_text(json.dumps({"facts": before, "rows": body}, indent=1) + "\n")
+    console.print(f"written to {options.out}")
     return 0
 
 

@@ -1,8 +1,8 @@
 """A closed-loop client that costs little: raw sockets, prebuilt requests; a process of its own.
 
-    python -m benchmarks.closedloop PORT CONNECTIONS SECONDS BODY_BYTES
+    python -m benchmarks.closedloop PORT CONNECTIONS SECONDS BODY_BYTES CHUNKS
 
-It prints one JSON line: requests answered, seconds, failures.
+CHUNKS of a streamed answer; -1 asks for a whole one. It prints one JSON line: requests answered, seconds, failures.
 """
 
 import json
@@ -15,10 +15,10 @@ from benchmarks.engines import Sockets, reader
 WARM_UP_S = 0.5
 
 
-def request(body_bytes: int, model: str = "demo-70b") -> bytes:
-    """A chat completion of about that size, the model first as current clients write it."""
+def request(body_bytes: int, model: str = "demo-70b", *, chunks: int | None = None) -> bytes:
+    """A chat completion of about that size, the model first as current clients write it. `chunks`: streamed."""
     head = f'{{"model":"{model}","messages":[{{"role":"user","content":"'
-    tail = '"}],"max_tokens":16}'
+    tail = '"}],"max_tokens":16}' if chunks is None else f'"}}],"max_tokens":{chunks},"stream":true}}'
     body = head + "x" * max(0, body_bytes - len(head) - len(tail)) + tail
     return (
         "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
@@ -29,22 +29,27 @@ def request(body_bytes: int, model: str = "demo-70b") -> bytes:
 class Load:
     """Sends the next request when an answer is whole. Lost connections are not reopened: they are failures."""
 
-    def __init__(self, port: int, connections: int, payload: bytes) -> None:
+    def __init__(self, port: int, payload: bytes) -> None:
         self.answers = self.refused = self.lost = 0
+        self._port = port
         self._payload = payload
         self._sockets = Sockets()
+
+    def warm_up(self, connections: int, seconds: float) -> None:
+        """Open the connections one by one, so that equal streams do not all end in the same moment."""
         for _ in range(connections):
-            self._open(port)
+            self._open()
+            self.run(seconds / connections)
 
     def run(self, seconds: float) -> float:
         """Seconds that it took in truth."""
         started_s = time.perf_counter()
         while (elapsed_s := time.perf_counter() - started_s) < seconds:
-            self._sockets.serve(0.05)
+            self._sockets.serve(min(0.05, seconds - elapsed_s))
         return elapsed_s
 
-    def _open(self, port: int) -> None:
-        connection = socket.create_connection(("127.0.0.1", port))
+    def _open(self) -> None:
+        connection = socket.create_connection(("127.0.0.1", self._port))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
         def answered(answer: bytes) -> None:
@@ -65,9 +70,9 @@ class Load:
         connection.sendall(self._payload)
 
 
-def main(port: int, connections: int, seconds: float, body_bytes: int) -> None:
-    load = Load(port, connections, request(body_bytes))
-    load.run(WARM_UP_S)
+def main(port: int, connections: int, seconds: float, body_bytes: int, chunks: int) -> None:
+    load = Load(port, request(body_bytes, chunks=chunks if chunks >= 0 else None))
+    load.warm_up(connections, WARM_UP_S)
     answers, refused, lost = load.answers, load.refused, load.lost
     print("started", flush=True)  # noqa: T201 - the parent waits for it
     elapsed_s = load.run(seconds)
@@ -81,5 +86,5 @@ def main(port: int, connections: int, seconds: float, body_bytes: int) -> None:
 
 
 if __name__ == "__main__":
-    port, connections, seconds, body_bytes = sys.argv[1:]
-    main(int(port), int(connections), float(seconds), int(body_bytes))
+    port, connections, seconds, body_bytes, chunks = sys.argv[1:]
+    main(int(port), int(connections), float(seconds), int(body_bytes), int(chunks))

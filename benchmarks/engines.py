@@ -1,6 +1,9 @@
-"""Engines that cost little: raw sockets, one prebuilt answer as soon as a request is whole; a process of its own.
+"""Engines that cost little: raw sockets, prebuilt answers as soon as a request is whole; a process of its own.
 
     python -m benchmarks.engines PORT[,PORT...]
+
+A request with `"stream":true` gets the headers at once, as from vLLM, and then `max_tokens` chunks, one every GAP_S;
+with `max_tokens` 0 it waits for ever.
 
 A real engine is no part of what the router benchmark measures, and must not take the client's core from it.
 """
@@ -11,9 +14,12 @@ import select
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 RECEIVE_BYTES = 65_536
+GAP_S = 0.002
+IDLE_S = 1.0
 BODY = json.dumps(
     {
         "id": "chatcmpl-1",
@@ -25,13 +31,34 @@ BODY = json.dumps(
 ).encode()
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(BODY), BODY)
 
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+def http_chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+TOKEN = http_chunk(b'data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":" wind"}}]}\n\n')
+STREAM_END = http_chunk(b"data: [DONE]\n\n") + LAST_CHUNK
+
+
+def chunks_wanted(message: bytes) -> int | None:
+    """Of a streamed answer; None where the request does not ask for one."""
+    if b'"stream":true' not in message:
+        return None
+    at = message.find(b'"max_tokens":') + len(b'"max_tokens":')
+    return int(message[at : message.index(b",", at)])
+
 
 def missing_bytes(message: bytes) -> int:
-    """How many bytes an HTTP/1.1 message with a content-length still lacks, at least; 0 when it is whole."""
+    """How many bytes an HTTP/1.1 message still lacks, at least; 0 when it is whole."""
     end = message.find(b"\r\n\r\n")
     if end < 0:
         return 1
-    at = message.find(b"content-length: ", 0, end)  # Envoy writes names in lower case
+    if message.find(b"transfer-encoding: chunked", 0, end) >= 0:  # Envoy writes names in lower case
+        return 0 if message.endswith(LAST_CHUNK) else len(LAST_CHUNK)
+    at = message.find(b"content-length: ", 0, end)
     length = int(message[at + 16 : message.find(b"\r", at)]) if at >= 0 else 0
     return max(0, end + 4 + length - len(message))
 
@@ -77,11 +104,50 @@ def reader(connection: socket.socket, take: Callable[[bytes], None]) -> Callable
     return handle
 
 
-def acceptor(listener: socket.socket, sockets: Sockets) -> Callable[[], bool]:
+class Streams:
+    """Streamed answers under way: each gets a chunk at every tick."""
+
+    def __init__(self) -> None:
+        self._left: dict[socket.socket, int] = {}
+        self._due_s = 0.0
+
+    def begin(self, connection: socket.socket, chunks: int) -> None:
+        connection.sendall(STREAM_HEAD)
+        if chunks:
+            self._left[connection] = chunks
+
+    def tick(self, now_s: float) -> float:
+        """Send what is due; seconds until more is."""
+        if now_s >= self._due_s:
+            self._due_s = now_s + GAP_S
+            for connection, left in list(self._left.items()):
+                self._send(connection, left)
+        return self._due_s - now_s if self._left else IDLE_S
+
+    def _send(self, connection: socket.socket, left: int) -> None:
+        try:
+            connection.sendall(TOKEN if left > 1 else TOKEN + STREAM_END)
+        except OSError:  # its reader is gone
+            left = 1
+        if left > 1:
+            self._left[connection] = left - 1
+        else:
+            del self._left[connection]
+
+
+def acceptor(listener: socket.socket, sockets: Sockets, streams: Streams) -> Callable[[], bool]:
     def accept() -> bool:
         connection, _ = listener.accept()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sockets.add(connection, reader(connection, lambda _: connection.sendall(ANSWER)))
+
+        def answer(message: bytes) -> None:
+            chunks = chunks_wanted(message)
+            if chunks is None:
+                connection.sendall(ANSWER)
+            else:
+                streams.begin(connection, chunks)
+
+        sockets.add(connection, reader(connection, answer))
         return True
 
     return accept
@@ -102,13 +168,13 @@ def engines(ports: Sequence[int]) -> Iterator[int]:
 
 
 def main(ports: str) -> None:
-    sockets = Sockets()
+    sockets, streams = Sockets(), Streams()
     for port in ports.split(","):
         listener = socket.create_server(("127.0.0.1", int(port)), backlog=512)
-        sockets.add(listener, acceptor(listener, sockets))
+        sockets.add(listener, acceptor(listener, sockets, streams))
     print("serving", flush=True)  # noqa: T201 - the parent waits for it
     while True:
-        sockets.serve(1.0)
+        sockets.serve(streams.tick(time.monotonic()))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from benchmarks.usage import cpu_s, pin
 from tests.fakes.views import ViewControl, ready_cell
 from tests.support.envoy import RunningEnvoy, free_port
 from tests.support.gateway import gateway_rig
+from tradewind.lab.watch import gate_mode
 
 MODEL = "demo-70b"
 ENGINES = 4
@@ -54,6 +55,7 @@ class Stand:
     port: int
     envoy: RunningEnvoy
     python_pid: int
+    gate: str  # the first-token gate in force: wasm, native or none
 
 
 @contextlib.contextmanager
@@ -74,12 +76,21 @@ def stand(**gateway: object) -> Iterator[Stand]:
         assert rig.process is not None
         for pid, core in ((plain.pid, 0), (rig.envoy.process.pid, 0), (rig.process.pid, 1)):
             pin(pid, core)
-        yield Stand(directory, ports, front, plain.pid, rig.port, rig.envoy, rig.process.pid)
+        yield Stand(directory, ports, front, plain.pid, rig.port, rig.envoy, rig.process.pid, gate_mode(rig.status()))
 
 
-def turn(port: int, seconds: float, envoy_pid: int, python_pid: int | None) -> Turn:
-    """Load one router from a process of its own on the second core."""
-    argv = [sys.executable, "-m", "benchmarks.closedloop", str(port), str(CONNECTIONS), str(seconds), str(BODY_BYTES)]
+def turn(
+    port: int,
+    seconds: float,
+    envoy_pid: int,
+    python_pid: int | None,
+    *,
+    connections: int = CONNECTIONS,
+    chunks: int | None = None,
+) -> Turn:
+    """Load one router from a process of its own on the second core. `chunks`: of streamed answers."""
+    numbers = (port, connections, seconds, BODY_BYTES, -1 if chunks is None else chunks)
+    argv = [sys.executable, "-m", "benchmarks.closedloop", *map(str, numbers)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as client:
         pin(client.pid, 1)
         assert client.stdout is not None

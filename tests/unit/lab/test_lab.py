@@ -12,10 +12,11 @@ from tradewind.lab.checks import all_hold, at_least, at_most, checks_table, repo
 from tradewind.lab.demo import BURST_LEAD_S, BURST_REQUESTS, DemoOptions, demo_plan
 from tradewind.lab.demo_faults import KILLED, SMALL_TOKENS, demo_faults
 from tradewind.lab.grids import emulated_grid
+from tradewind.lab.promises.grid import FIELD_CASES
 from tradewind.lab.reload import changed_processes
 from tradewind.lab.scenarios.shares import WEIGHTS, worst_excess
 from tradewind.lab.truth import join_truth, read_request_log
-from tradewind.lab.verify import FIELD_CASES, ITEMS
+from tradewind.lab.verify import ITEMS
 from tradewind.lab.watch import cells_of
 from tradewind.measure.record import Record
 
@@ -106,5 +107,5 @@ def test_excess_over_a_share_is_found() -> None:
 
 def test_verify_covers_every_numbered_item_once() -> None:
     second, third = [f"2/{number}" for number in range(1, 11)], ["3/1", "3/2", "3/3", "3/4", "3/6"]
-    assert [item.item for item in ITEMS] == second + third
+    assert [item.item for item in ITEMS] == second + third + [f"4/{number}" for number in range(1, 6)]
     assert len(FIELD_CASES) == len(set(FIELD_CASES)) == 39
