@@ -48,7 +48,8 @@ def test_a_waiting_prefill_is_queue_and_drains_in_real_time() -> None:
     picked(made, request(500), now_s=1.0)
     soon = terms(picked(made, request(500), now_s=1.1), "a")
     assert soon["queue"] == pytest.approx(COLD_500_S - 0.1)
-    assert soon["others"] == pytest.approx(0.5 * 0.5 * 128 * 1 * (step_s(2, 500) - step_s(1, 0)))
+    growth_s = 0.5 * 128 * 1 * (step_s(2, 500) - step_s(1, 0))
+    assert soon["others"] == pytest.approx(0.5 * (COLD_500_S + growth_s)), "who waits there waits for this one too"
     late = terms(picked(made, request(500), now_s=1.4), "a")
     assert late["queue"] == pytest.approx(0.3 * 2 * COLD_500_S), "two prefills wait, whatever the clock says"
 
@@ -80,6 +81,35 @@ def test_decoding_neighbours_saturate_and_make_prefill_dearer() -> None:
     growth_s = 0.5 * 128 * 8 * (step_s(9, 4_500) - step_s(8, 4_000))
     assert found["prefill"] == pytest.approx(2.0 * prefill_s)
     assert found["others"] == pytest.approx(0.5 * (8 / (1 + 8 / 4) * prefill_s + growth_s))
+
+
+def test_each_request_without_a_first_token_is_delayed_by_a_prefill_and_decodes_less_and_less() -> None:
+    made = picker(cell_view("a"))
+    for number in range(4):
+        made.first_token(picked(made, request(500), now_s=1.0 + number).decision_id, 1.31 + number)
+    before = terms(picked(made, request(500), now_s=20.0), "a")["others"]  # four decode
+    after = terms(picked(made, request(500), now_s=20.0), "a")["others"]  # and one waits
+    growth_s = 0.5 * 128 * (5 * (step_s(6, 2_500) - step_s(5, 2_000)) - 4 * (step_s(5, 2_500) - step_s(4, 2_000)))
+    prefill_s = COLD_500_S + (0.1 * 4 + 2.3e-4 * 2_000) / 1e3
+    assert after - before == pytest.approx(0.5 * (prefill_s + growth_s))
+
+
+def test_others_requests_without_a_first_token_count_by_age() -> None:
+    made = picker(cell_view("a"))
+    made.observe_others({"a": OthersLoad(5, 1_500.0, 2, age_s=0.1)}, 1.0)
+    fresh = exp(-0.5 / 0.5)
+    delayed = 2 * fresh / (1 + 2 * fresh / 4) + 3 * fresh
+    assert terms(picked(made, request(500), now_s=1.4), "a")["others"] == pytest.approx(0.5 * delayed * COLD_500_S)
+
+
+def test_one_long_prompt_ahead_is_better_company_than_four_short_ones() -> None:
+    made = picker(cell_view("a", site="many"), cell_view("b", site="one"))
+    for _ in range(4):
+        picked(made, request(250, allowed_sites=("many",)))
+    picked(made, request(1_300, allowed_sites=("one",)))
+    found = picked(made, request(500))
+    assert terms(found, "a")["queue"] + 0.1 < terms(found, "b")["queue"]
+    assert found.cell_id == "b"
 
 
 def test_kv_spoken_for_beyond_the_start_is_penalised() -> None:

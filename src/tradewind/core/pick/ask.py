@@ -17,7 +17,7 @@ class Tail(NamedTuple):
     best_prompt_s: float
 
 
-# Nominal queue and prefill, slowness, stall, own decode, saturated decodes, growth of the others' steps.
+# Nominal queue and prefill, slowness, stall, own decode, requests that a prefill delays, growth of the others' steps.
 Parts = tuple[float, float, float, float, float, float, float]
 
 

@@ -14,7 +14,11 @@ CERTAIN = (1.0,)
 
 
 class CostModel:
-    """Recipe F. Every formula in here is section 1 of the pick study; `price` is the hot path, `terms` explains it."""
+    """Recipe F. Formulas are section 1 of the pick study; `price` is the hot path, `terms` explains it.
+
+    One is not the study's: a prefill delays also those who wait for their own first token. An engine puts prompts that
+    wait into the same steps, up to its token budget, and their first tokens come together when the last one is through.
+    """
 
     def __init__(self, settings: CostSettings) -> None:
         self._settings = settings
@@ -26,6 +30,7 @@ class CostModel:
         prefill_weight, rtt_weight, queue_weight = s.prefill_weight, s.rtt_weight, s.queue_weight
         own, rest, shared = s.own_weight * output, s.others_weight, 0.5 * ask.load_output_tokens
         unknown_rtt_s, deepest, prompt = ask.unknown_rtt_s, ask.deepest, ask.prompt_tokens
+        others_waiting = s.others_waiting
         tails, parts = ask.tails, ask.parts
         priced: list[tuple[float, PickCell]] = []
         for cell in ask.cells:
@@ -40,21 +45,24 @@ class CostModel:
             if now_s > slowness.stale_s:
                 slowness.relax(now_s)
             stall = factor = slowness.factor
-            queue_s = 0.0
+            queue_s = waiting = 0.0
             oldest = work.oldest
             if oldest is not None:
                 queue_s = work.queued_s - (now_s - work.queued_at_s) * slowness.inverse
                 if queue_s < work.floor_s:
                     queue_s = work.floor_s
+                waiting = work.requests - work.decoding
                 waited_s = now_s - oldest.starts_s
                 if waited_s > oldest.patience_s:
                     stall = max(factor, min(s.overdue_max, waited_s / oldest.predicted_s))
-            saturated, next_s = work.saturated, work.next_s
+            delayed, next_s = work.saturated, work.next_s
             if extra:
                 queue_s += extra * cell.others_s
                 others = extra * cell.others.decoding
-                saturated = _saturated(work.decoding + others, s.others_saturation)
+                waiting += extra * cell.others.requests - others
+                delayed = _saturated(work.decoding + others, s.others_saturation)
                 next_s += rates.decode_factor * rates.c_s * others
+            delayed += others_waiting * waiting
             attend_s = rates.attend_s * prompt
             growth_s = shared * (work.growth_s + work.requests * attend_s)
             rtt_s = cell.rtt_s
@@ -62,18 +70,18 @@ class CostModel:
                 rtt_weight * (unknown_rtt_s if rtt_s is None else rtt_s)
                 + rates.ingest_s
                 + stall * (queue_weight * queue_s + prefill_weight * prefill_s)
-                + factor * (own * (next_s + attend_s) + rest * (saturated * prefill_s + growth_s))
+                + factor * (own * (next_s + attend_s) + rest * (delayed * prefill_s + growth_s))
             )
             if work.tight:
                 cost_s += cell.kv_penalty_s(s)
-            parts[cell_id] = (queue_s, prefill_s, factor, stall, own * (next_s + attend_s), saturated, growth_s)
+            parts[cell_id] = (queue_s, prefill_s, factor, stall, own * (next_s + attend_s), delayed, growth_s)
             priced.append((cost_s, cell))
         return priced
 
     def terms(self, ask: Ask, cell: PickCell) -> tuple[tuple[str, float], ...]:
         """The cost of a priced cell by its terms, which sum up to it."""
         s = self._settings
-        queue_s, prefill_s, factor, stall, own_s, saturated, growth_s = ask.parts[cell.cell_id]
+        queue_s, prefill_s, factor, stall, own_s, delayed, growth_s = ask.parts[cell.cell_id]
         queue_s *= s.queue_weight
         shown_s = s.prefill_weight * prefill_s
         return (
@@ -83,7 +91,7 @@ class CostModel:
             ("prefill", factor * shown_s),
             ("stall", (stall - factor) * (queue_s + shown_s)),
             ("decode", factor * own_s),
-            ("others", factor * s.others_weight * (saturated * prefill_s + growth_s)),
+            ("others", factor * s.others_weight * (delayed * prefill_s + growth_s)),
             ("kv", cell.kv_penalty_s(s)),
         )
 

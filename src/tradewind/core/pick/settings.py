@@ -15,6 +15,7 @@ class CostSettings:
     own_weight: float = 0.25  # of the request's own decode
     others_weight: float = 0.5  # of what its prefill and decode cost the rest of the batch
     others_saturation: float = 4.0  # decodes; from there on more of them count less and less
+    others_waiting: float = 1.0  # of each request without a first token: a prefill in its steps delays it in full
     kv_start_ratio: float = 0.85  # of the KV capacity spoken for by requests in flight
     kv_penalty_s: float = 2.0  # when all of it is
     running_penalty_s: float = 1.0  # when as many run as the engine lets run
