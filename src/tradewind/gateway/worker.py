@@ -12,7 +12,7 @@ from tradewind.core.pick.cell import OthersLoad
 from tradewind.core.scoring import make_scorer
 from tradewind.gateway.events import EventRing
 from tradewind.gateway.files import find_gateway, gateway_dir
-from tradewind.gateway.gate.choice import NO_FINDINGS, Findings, blames_gate, choose, withdrawn
+from tradewind.gateway.gate.choice import NO_FINDINGS, Findings, blames_gate, choose, rechosen, withdrawn
 from tradewind.gateway.merge import ViewMerger
 from tradewind.gateway.outcomes import OutcomeBook
 from tradewind.gateway.pick.build import desk_settings, make_desk
@@ -248,7 +248,8 @@ class Worker:
             self.steering.scorer = make_scorer(*scoring)
         self.steering.reach, self.steering.models = gateway.reach, frozenset(config.models)
         self._apply_pick(config, gateway)
-        gate = choose(gateway, self._findings) if gateway.gate != self.gateway.gate else self.gate
+        other_gate = gateway.gate.mode != self.gateway.gate.mode
+        gate = rechosen(self.gate, gateway, self._findings) if other_gate else self.gate
         new, old = settings_of(gateway, gate=gate.module), settings_of(self.gateway, gate=self.gate.module)
         rebuild = new != old
         self.config, self.gateway, self.gate = config, gateway, gate

@@ -190,6 +190,16 @@ def test_the_gate_is_switched_off_and_on_by_a_reload(tmp_path: Path) -> None:
         assert rig.worker.gate.wanted == mode
 
 
+@pytest.mark.parametrize(("findings", "mode"), [(Findings(wasm=YES), "wasm"), (Findings(), "none")])
+def test_a_form_that_envoy_was_not_asked_about_replaces_no_other(tmp_path: Path, findings: Findings, mode: str) -> None:
+    rig = Rig(tmp_path, findings=findings, gate=GateConfig(mode="wasm" if mode == "wasm" else "none"))
+    section = with_fields(rig.worker.gateway, gate=GateConfig(mode="native"))
+    assert rig.worker.apply(with_fields(rig.config, gateways=[section])) == ""
+    gate = rig.worker.gate
+    assert (gate.mode, gate.wanted, gate.missing) == (mode, "native", mode == "none")
+    assert "starts again" in gate.why
+
+
 def test_another_change_does_not_bring_a_withdrawn_gate_back(tmp_path: Path) -> None:
     rig = Rig(tmp_path, findings=Findings(wasm=YES))
     rig.show(cell("x", 1000))

@@ -1,6 +1,6 @@
 """From what the grid file wants and what Envoy accepts to the gate in force. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tradewind.config.schema import GatewayConfig
@@ -82,6 +82,16 @@ def _wasm(wanted: str, why: str, found: Findings) -> GateChoice:
 def _asked(wanted: str, found: Findings) -> list[tuple[str, Finding]]:
     named = {"wasm": found.wasm, "native": found.native}
     return [(name, finding) for name, finding in named.items() if wanted in ("auto", name)]
+
+
+def rechosen(now: GateChoice, gateway: GatewayConfig, found: Findings) -> GateChoice:
+    """After a change of the section while the gateway runs. A form that nobody asked Envoy about replaces no other."""
+    chosen = choose(gateway, found)
+    unasked = any(finding.accepted is None for _, finding in _asked(chosen.wanted, found))
+    if not (chosen.missing and unasked) or gateway.envoy == "external":
+        return chosen
+    why = f"Envoy is asked about {chosen.wanted} when the gateway's process starts again"
+    return replace(now, wanted=chosen.wanted, why=why)
 
 
 def blames_gate(reason: str) -> bool:
