@@ -5,6 +5,7 @@ from tradewind.lab.checks import Check, at_least, without_bounds
 from tradewind.lab.grid import LiveGrid
 from tradewind.lab.promises.bench import Bench, Item, bench_rows, tests_pass
 from tradewind.lab.promises.pick import REROUTE_P99_S
+from tradewind.lab.scenarios import late
 from tradewind.lab.scenarios.failover import FailoverOptions, failover
 from tradewind.lab.soak.run import SoakOptions, soak, soak_grid
 
@@ -30,7 +31,20 @@ def _soak(bench: Bench) -> list[Check]:
 
 def _cost(bench: Bench) -> list[Check]:
     bench.say("make bench, the gate's rows")
-    return bench_rows(bench, "gate")
+    return bench_rows(bench, "gate") + _late(bench)
+
+
+def _late(bench: Bench) -> list[Check]:
+    checks: list[Check] = []
+    for name, first_token in late.ARMS.items():
+
+        async def script(grid: LiveGrid, name: str = name) -> list[Check]:
+            options = late.LateOptions()
+            bench.say(f"late first tokens, {name}: {options.for_s:g} s")
+            return await late.late(grid, options, name=name)
+
+        checks += bench.live(late.late_grid(bench.state_dir, first_token), script)
+    return checks
 
 
 def _kill(bench: Bench) -> list[Check]:
@@ -56,7 +70,7 @@ def _broken(bench: Bench) -> list[Check]:
 ITEMS: tuple[Item, ...] = (
     Item(item="4/1", title="the gate's matrix", run=_matrix),
     Item(item="4/2", title="soak of kills, with the gate and without", run=_soak),
-    Item(item="4/3", title="what the gate costs", run=_cost),
+    Item(item="4/3", title="what the gate costs, and time limits and hedges", run=_cost),
     Item(item="4/4", title="kill -9 in the demo grid, with the gate and without", run=_kill),
     Item(item="4/5", title="a gate that traps", run=_broken),
 )
