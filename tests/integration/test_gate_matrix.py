@@ -275,6 +275,22 @@ def test_no_third_engine_is_given_a_request_that_ended_two(ran: dict[str, Ran], 
     assert sum(one.seen) == one.outcome.deaths == 2
 
 
+@pytest.mark.parametrize("kind", ["wasm", "native"])
+def test_how_many_engines_may_end_under_a_request_is_configured(kind: str, tmp_path: Path) -> None:
+    gate = replace(gate_named(kind, tmp_path), deaths=3)
+    with ExitStack() as stack:
+        edge, picker = stack.enter_context(
+            picking_edge(tmp_path, timeout_s=5.0, gate=gate, modules=library_dir(tmp_path))
+        )
+        edge.builder = MatrixBuilder(edge.settings)
+        engines = stack.enter_context(engines_of(ROWS["all-die"]))
+        picker.answer = partial(answer, first={"all-die": engines[0].address})
+        edge.route({"all-die": [(engine.address, 1) for engine in engines]})
+        one = run(edge, "all-die", engines)
+    assert one.seen == [1, 1, 1]
+    assert one.answer.status == 422
+
+
 def test_a_client_that_leaves_while_the_headers_are_held_is_not_retried(ran: dict[str, Ran]) -> None:
     one = ran["client-leaves"]
     wait_for(lambda: one.engines[0].requests(CHAT)[0].aborted_s is not None)

@@ -6,6 +6,7 @@ from tradewind.config.check_pick import no_header, reaches_gateway
 from tradewind.config.errors import Problem
 from tradewind.config.schema import FirstTokenConfig, GatewayConfig, GridConfig
 
+MOST_DEATHS = 8
 LONGEST_S = 86_400.0  # what Envoy's header can say is more, what anybody waits for is less
 MOST_FACTOR = 1_000.0
 # A gate holds up to 256 KiB of a stream, and what comes next is added before it can let go: beyond the buffer, Envoy
@@ -27,6 +28,11 @@ def gate_problems(grid: GridConfig) -> Iterator[Problem]:
         if not 0 <= gateway.gate.quarantine_s <= LONGEST_S:
             what = f"a quarantine of {gateway.gate.quarantine_s:g} s"
             yield Problem(where=f"{at}.gate.quarantine_s", what=what, write=f"0 for none, or up to {LONGEST_S:g}")
+        if not 2 <= gateway.gate.deaths <= MOST_DEATHS:
+            what = f"{gateway.gate.deaths} engines that may end under one request"
+            yield Problem(
+                where=f"{at}.gate.deaths", what=what, write=f"2 to {MOST_DEATHS}; 2 keeps the third engine safe"
+            )
         yield from _first_token(f"{at}.first_token", gateway)
 
 

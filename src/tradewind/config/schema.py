@@ -69,7 +69,8 @@ class GateConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     mode: Literal["auto", "wasm", "native", "none"] = "auto"
-    # A request under which two engines died is refused for so long, longer each time; needs `routing: pick`. 0 = off.
+    deaths: int = 2  # engines that may end under one request; it is given to no further one, and refused with 422
+    # A request that was so refused is refused for so long, longer each time; needs `routing: pick`. 0 = off.
     quarantine_s: float = 60.0
 
 

@@ -9,7 +9,7 @@ import grpc
 
 from tradewind.model.outcome import Outcome
 from tradewind.wire.pb import accesslog_pb2 as pb
-from tradewind.xds.logline import FIELDS, GATE_REFUSES, MOST_DEATHS, SEPARATOR
+from tradewind.xds.logline import FIELDS, GATE_REFUSES, LEAST_DEATHS, SEPARATOR
 
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
 MAX_ATTEMPTS_KEPT = 16
@@ -98,7 +98,7 @@ def read_request(fields: list[str], cell_of: _CellOf, failed: Sequence[FailedAtt
     attempts = int(tries or 0) or 1
     died = int(deaths) if deaths else 0
     # The gate itself answers a request under which so many engines died: the cell that it was meant for never saw it.
-    cell_id = cell_of(host) if host and not (died >= MOST_DEATHS and int(status) == GATE_REFUSES) else None
+    cell_id = cell_of(host) if host and not (died >= LEAST_DEATHS and int(status) == GATE_REFUSES) else None
     earlier_cells, reasons = _earlier(failed, attempts) if failed else ((), ())
     return Outcome(  # by position, in the order of its fields: names would cost a microsecond per request
         request_id,

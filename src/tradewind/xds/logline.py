@@ -5,7 +5,7 @@ from tradewind.xds.pick import METADATA as PICK_METADATA
 
 TAG = "line"
 SEPARATOR = "\n"  # no header can hold one, and no model name may
-MOST_DEATHS, GATE_REFUSES = 2, 422  # as gate.h has them: engines under one request, and its answer after so many
+LEAST_DEATHS, GATE_REFUSES = 2, 422  # of engines under one request, and what the gate answers after so many or more
 _SINCE_START = "%COMMON_DURATION(DS_RX_BEG:{}:us)%"
 
 # Field -> Envoy's command operator, in order; a field without a value is empty. Engines flush headers early: the first

@@ -78,6 +78,7 @@ class GateModule:
 
     code: bytes = b""
     library: str = ""  # of ENVOY_DYNAMIC_MODULES_SEARCH_PATH, without lib and .so; "" = the code
+    deaths: int = 2  # of engines under one request; it is given to no further one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ HEDGE = "hedge: {header: x-class, value: live, after_s: 1}"
             "{gate: {mode: yes-please}}",
             "gate.mode: invalid enum value 'yes-please'; write one of auto, wasm, native, none",
         ),
+        ("{gate: {deaths: 1}}", "gate.deaths: 1 engines that may end under one request; write 2 to 8"),
+        ("{gate: {quarantine_s: -1}}", "gate.quarantine_s: "),
         (
             "{envoy: external, gate: {mode: native}}",
             "this one is external; write wasm, if that Envoy has the V8 runtime",

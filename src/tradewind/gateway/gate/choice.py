@@ -55,28 +55,30 @@ def choose(gateway: GatewayConfig, found: Findings) -> GateChoice:
     if wanted == "none":
         return GateChoice(why="the grid file says so", envoy=found.envoy)
     if gateway.envoy == "external":
-        return _external(wanted, found)
+        return _external(gateway, found)
     if wanted in ("auto", "wasm") and found.wasm.accepted:
-        return _wasm(wanted, "Envoy accepts the module", found)
+        return _wasm(gateway, "Envoy accepts the module", found)
     if wanted in ("auto", "native") and found.native.accepted:
         instead = f"; wasm: {found.wasm.why}" if wanted == "auto" else ""
-        module = GateModule(library=found.library)
+        module = GateModule(library=found.library, deaths=gateway.gate.deaths)
         why = "Envoy accepts the library" + instead
         return GateChoice(wanted=wanted, mode="native", why=why, envoy=found.envoy, module=module)
     reasons = [f"{name}: {finding.why}" for name, finding in _asked(wanted, found)]
     return GateChoice(wanted=wanted, mode="none", why="; ".join(reasons), envoy=found.envoy)
 
 
-def _external(wanted: str, found: Findings) -> GateChoice:
+def _external(gateway: GatewayConfig, found: Findings) -> GateChoice:
     """An Envoy that cannot be asked beforehand: its owner must say, and what it refuses is withdrawn."""
+    wanted = gateway.gate.mode
     if wanted == "wasm":
-        return _wasm(wanted, "the grid file says that this Envoy takes it", found)
+        return _wasm(gateway, "the grid file says that this Envoy takes it", found)
     why = "this Envoy is external and cannot be asked; gate: {mode: wasm} if it has the V8 runtime"
     return GateChoice(wanted=wanted, mode="none", why=why, envoy=found.envoy)
 
 
-def _wasm(wanted: str, why: str, found: Findings) -> GateChoice:
-    return GateChoice(wanted=wanted, mode="wasm", why=why, envoy=found.envoy, module=GateModule(code=wasm_code()))
+def _wasm(gateway: GatewayConfig, why: str, found: Findings) -> GateChoice:
+    module = GateModule(code=wasm_code(), deaths=gateway.gate.deaths)
+    return GateChoice(wanted=gateway.gate.mode, mode="wasm", why=why, envoy=found.envoy, module=module)
 
 
 def _asked(wanted: str, found: Findings) -> list[tuple[str, Finding]]:

@@ -276,7 +276,7 @@ class PickDesk:
         if outcome.stored_id and outcome.cell_id:
             self._homes.remember(outcome.stored_id, outcome.cell_id, now_s)
         sent = self._open.pop(decision_id, None)
-        if sent is not None and sent.fingerprint and outcome.deaths:
+        if sent is not None and sent.fingerprint and outcome.deaths and outcome.status != 200:
             self._suspect(sent.fingerprint, outcome, now_s)
         if sent is not None and outcome.prompt_tokens:
             self.tokens.observe(sent.model, sent.shape, outcome.prompt_tokens)

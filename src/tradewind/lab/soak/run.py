@@ -25,6 +25,7 @@ from tradewind.xds.settings import LISTENER_NAME
 GATED, PLAIN = "gated", "no-gate"
 ACTIVE = f"http.{LISTENER_NAME}.downstream_rq_active"
 SETTLE_S = 3.0
+TRIED = 4  # engines for a request: with a kill every two seconds, some wait in a second one that dies
 NEVER = (End.LOST, End.ERROR_STATUS, End.ERROR_EVENT, End.WRONG)  # with the gate
 
 
@@ -66,7 +67,8 @@ def soak_grid(state_dir: str, *, engines: int = 4, seed: int = 1) -> GridConfig:
         wan_ms=((2.0, 0.2),), seed=seed, state_dir=state_dir, name="soak",
     )  # fmt: skip
     (gateway,) = grid.gateways
-    arms = [replace(gateway, id=GATED), replace(gateway, id=PLAIN, gate=GateConfig(mode="none"))]
+    gate = GateConfig(deaths=TRIED)
+    arms = [replace(gateway, id=GATED, gate=gate), replace(gateway, id=PLAIN, gate=GateConfig(mode="none"))]
     return replace(grid, gateways=arms)
 
 

@@ -11,7 +11,7 @@ from envoy.extensions.filters.http.upstream_codec.v3 import upstream_codec_pb2
 from envoy.extensions.filters.http.wasm.v3 import wasm_pb2 as wasm_filter_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from envoy.extensions.wasm.v3 import wasm_pb2
-from google.protobuf import any_pb2, duration_pb2
+from google.protobuf import any_pb2, duration_pb2, wrappers_pb2
 from google.protobuf.message import Message
 
 from tradewind.xds.settings import GateModule
@@ -44,23 +44,24 @@ def _source(name: str) -> str:
 @cache
 def upstream_filters(gate: GateModule) -> tuple[hcm_pb2.HttpFilter, ...]:
     """The gate, and after it the filter that speaks to the engine. Built once: every cluster of a grid holds them."""
-    config = _native(gate.library) if gate.library else _wasm(gate.code)
+    config = _native(gate) if gate.library else _wasm(gate)
     return (
         hcm_pb2.HttpFilter(name=GATE_FILTER, typed_config=_pack(config)),
         hcm_pb2.HttpFilter(name=_CODEC, typed_config=_pack(upstream_codec_pb2.UpstreamCodec())),
     )
 
 
-def _wasm(code: bytes) -> wasm_filter_pb2.Wasm:
+def _wasm(gate: GateModule) -> wasm_filter_pb2.Wasm:
     vm = wasm_pb2.VmConfig(
         vm_id="tradewind-gate",  # with equal code: one machine per worker for all clusters
         runtime=RUNTIME,
-        code=base_pb2.AsyncDataSource(local=base_pb2.DataSource(inline_bytes=code)),
+        code=base_pb2.AsyncDataSource(local=base_pb2.DataSource(inline_bytes=gate.code)),
     )
     return wasm_filter_pb2.Wasm(
         config=wasm_pb2.PluginConfig(
             name="gate",
             vm_config=vm,
+            configuration=_deaths(gate),
             # A trap costs its request; with FAIL_OPEN it would cost the gate for good. The machine is made anew at the
             # next request after the back-off; until then every request of every pool is answered 503.
             failure_policy=wasm_pb2.FAIL_RELOAD,
@@ -73,11 +74,17 @@ def _wasm(code: bytes) -> wasm_filter_pb2.Wasm:
     )
 
 
-def _native(library: str) -> filter_pb2.DynamicModuleFilter:
+def _native(gate: GateModule) -> filter_pb2.DynamicModuleFilter:
     return filter_pb2.DynamicModuleFilter(
-        dynamic_module_config=dynamic_modules_pb2.DynamicModuleConfig(name=library, do_not_close=True),
+        dynamic_module_config=dynamic_modules_pb2.DynamicModuleConfig(name=gate.library, do_not_close=True),
         filter_name="gate",
+        filter_config=_deaths(gate),
     )
+
+
+def _deaths(gate: GateModule) -> any_pb2.Any:
+    """The module's whole configuration, as a text."""
+    return _pack(wrappers_pb2.StringValue(value=str(gate.deaths)))
 
 
 def _pack(message: Message) -> any_pb2.Any:

@@ -10,7 +10,7 @@ enum counter { HELD, RELEASED, ERRORS, EMPTY_ENDS, OVER_BOUND, DEATHS, REFUSED, 
 enum {
   MOST_HELD_BYTES = 262144,    /* of a stream without a token; then it is released */
   MOST_READ_BYTES = 16777216,  /* in all, for a stream that comes in very small pieces */
-  MOST_DEATHS = 2,             /* under a request; no third engine is given it */
+  MOST_DEATHS = 2,             /* under a request, unless configured: no third engine is given it */
   TIMER_SLACK_MS = 10,
 };
 
@@ -29,7 +29,7 @@ static const char ERROR_BODY[] =
     "{\"error\":{\"message\":\"The engine failed before the first token.\",\"type\":\"server_error\","
     "\"param\":null,\"code\":\"engine_error\"}}";
 static const char REFUSED_BODY[] =
-    "{\"error\":{\"message\":\"Two engines ended or failed under this request; it is given to no other.\","
+    "{\"error\":{\"message\":\"Engines ended or failed under this request; it is given to no other.\","
     "\"type\":\"server_error\",\"param\":null,\"code\":\"request_ends_engines\"}}";
 
 enum stage {
@@ -55,6 +55,7 @@ static void remove_header(struct host *host, const char *name);
 static size get_body(struct host *host, size from, byte **bytes); /* with room for two more bytes */
 static void set_body(struct host *host, struct text body);
 static void count(struct host *host, enum counter counter);
+static int most_deaths(struct host *host);
 static int get_deaths(struct host *host);
 static void set_deaths(struct host *host, int deaths);
 static void set_served(struct host *host); /* an attempt of this request has its first token */
@@ -115,7 +116,7 @@ static enum action end_empty(struct host *host, struct attempt *attempt) {
 
 static enum action on_request(struct host *host, struct attempt *attempt) {
   *attempt = (struct attempt){SENT, 0, 0, now_ms(host), number_of(get_header(host, REQUEST, LIMIT_HEADER))};
-  if (get_deaths(host) < MOST_DEATHS) return PASS;
+  if (get_deaths(host) < most_deaths(host)) return PASS;
   attempt->stage = DONE;
   count(host, REFUSED);
   refuse(host, text_of(REFUSED_BODY));

@@ -43,6 +43,7 @@ void CALL(http_send_response)(void *filter, uint32_t status, struct header *head
 
 struct config {
   size_t counters[COUNTERS];
+  int most_deaths;
 };
 
 struct host {
@@ -128,6 +129,8 @@ static void add_note(struct host *host, const char *kind, struct buffer value) {
   if (notes < MOST_NOTES) CALL(http_set_filter_state_bytes)(host->filter, note(kind, notes + 1), value);
 }
 
+static int most_deaths(struct host *host) { return host->config->most_deaths; }
+
 static int get_deaths(struct host *host) {
   struct buffer last;
   return count_notes(host, DEATH_NOTE, &last);
@@ -179,6 +182,8 @@ const void *HOOK(http_filter_config_new)(void *envoy, struct buffer name, struct
   struct config *config = calloc(1, sizeof *config);
   for (int i = 0; config && i < COUNTERS; i++)
     CALL(http_filter_config_define_counter)(envoy, name_of(COUNTER_NAMES[i]), 0, 0, &config->counters[i]);
+  int deaths = (int)number_of((struct text){text.at, text.at + text.length});
+  if (config) config->most_deaths = deaths ? deaths : MOST_DEATHS;
   return config;
 }
 

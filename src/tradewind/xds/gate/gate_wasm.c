@@ -18,7 +18,7 @@ IMPORT(send_local_response)
 int wasm_answer(int status, const char *details, size details_size, const byte *body, size body_size, const char *headers,
                 size headers_size, int grpc_status);
 
-enum { OK = 0, COUNTER = 0, RESPONSE_BODY = 1, NO_GRPC_STATUS = -1, MOST_BYTES = 0x7fffffff, PAGE = 65536 };
+enum { OK = 0, COUNTER = 0, RESPONSE_BODY = 1, CONFIGURATION = 7, NO_GRPC_STATUS = -1, MOST_BYTES = 0x7fffffff, PAGE = 65536 };
 static const int MAPS[] = {0, 2}; /* of `enum map` */
 
 /* What Envoy hands over lies here until the next call. */
@@ -158,7 +158,19 @@ static void refuse(struct host *host, struct text body) {
 EXPORT(proxy_abi_version_0_2_1) void abi_version(void) {}
 EXPORT(_initialize) void initialize(void) {}
 EXPORT(proxy_on_context_create) void on_context_create(unsigned context, unsigned parent) {}
-EXPORT(proxy_on_configure) int on_configure(unsigned context, size config_size) { return 1; }
+/* The configuration is a number: how many engines may end under a request. */
+static int configured_deaths = MOST_DEATHS;
+static int most_deaths(struct host *host) { return configured_deaths; }
+
+EXPORT(proxy_on_configure) int on_configure(unsigned context, size config_size) {
+  byte *bytes;
+  size read;
+  room_used = 0;
+  if (!config_size || wasm_get_buffer(CONFIGURATION, 0, config_size, &bytes, &read) != OK) return 1;
+  int deaths = (int)number_of((struct text){bytes, bytes + read});
+  if (deaths) configured_deaths = deaths;
+  return 1;
+}
 
 EXPORT(proxy_on_vm_start) int on_vm_start(unsigned context, size config_size) {
   for (int i = 0; i < COUNTERS; i++)
