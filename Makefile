@@ -6,8 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Needs no grid and hardly waits, so `make test` runs it beside the live tests, which mostly wait.
-PURE := tests/unit tests/property tests/golden tests/sim
+# Needs no Envoy and hardly waits, so `make test` runs it beside the live tests, which mostly wait.
+BESIDE := tests/unit tests/property tests/golden tests/sim tests/contract tests/epp
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench soak fuzz verify clean docs proto gate lock test-real-engine
@@ -32,15 +32,15 @@ demo: $(READY) ## the main job, about three minutes (round robin beside it); ARG
 test: $(READY) ## style, types, layers and the whole suite
 	@mkdir -p build
 	@nice -n 5 $(MAKE) --no-print-directory check > build/check.log 2>&1 & check=$$!; \
-	  $(BIN)/pytest tests $(PURE:%=--ignore=%); live=$$?; \
+	  $(BIN)/pytest tests $(BESIDE:%=--ignore=%); live=$$?; \
 	  wait $$check; pure=$$?; cat build/check.log; exit $$((live || pure))
 
-check: $(READY) ## the part without a grid: style, types, layers, unit, property, golden and simulated tests
+check: $(READY) ## the part without Envoy: style, types, layers, and all tests that need none
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/pytest $(PURE) $(ARGS)
+	$(BIN)/pytest $(BESIDE) $(ARGS)
 
 bench: $(READY) ## speed and memory, also to build/bench.json
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -16,7 +16,7 @@ TIMEOUT_S = 240.0
 def test_demo_tells_what_was_seen_and_keeps_the_grid(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     argv = [sys.executable, "-m", "tradewind.cli.main", "demo", "--keep", "--no-baseline", "--json"]
-    argv += ["--duration", "15", "--out", str(out)]
+    argv += ["--duration", "20", "--out", str(out)]
     with (tmp_path / "stdout").open("wb") as stdout, (tmp_path / "stderr").open("wb") as stderr:
         process = subprocess.Popen(argv, stdout=stdout, stderr=stderr)
     try:
@@ -32,7 +32,7 @@ def test_demo_tells_what_was_seen_and_keeps_the_grid(tmp_path: Path) -> None:
     (arm,) = result["arms"]
     assert arm["name"] == "pick"
     assert arm["why"]["decision"]["cell_id"] in arm["why"]["reason"]
-    assert arm["summary"]["requests"] == 105 + BURST_REQUESTS
+    assert arm["summary"]["requests"] == 140 + BURST_REQUESTS
     assert arm["unexplained"] == []
     assert (arm["gate"], arm["lost_before_token"]) == ("wasm", 0)
     assert [fault["target"] for fault in arm["faults"]] == ["east-1", "west-1", "south-1", "west", "control"]

@@ -102,6 +102,12 @@ def test_others_requests_without_a_first_token_count_by_age() -> None:
     assert terms(picked(made, request(500), now_s=1.4), "a")["others"] == pytest.approx(0.5 * delayed * COLD_500_S)
 
 
+def test_a_peer_that_reports_more_decodes_than_requests_makes_no_term_negative() -> None:
+    made = picker(cell_view("a"))
+    made.observe_others({"a": OthersLoad(0, 0.0, 3, age_s=0.0)}, 1.0)
+    assert all(seconds >= 0.0 for seconds in terms(picked(made, request(500), now_s=1.0), "a").values())
+
+
 def test_one_long_prompt_ahead_is_better_company_than_four_short_ones() -> None:
     made = picker(cell_view("a", site="many"), cell_view("b", site="one"))
     for _ in range(4):

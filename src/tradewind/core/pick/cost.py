@@ -59,7 +59,7 @@ class CostModel:
             if extra:
                 queue_s += extra * cell.others_s
                 others = extra * cell.others.decoding
-                waiting += extra * cell.others.requests - others
+                waiting += max(0.0, extra * cell.others.requests - others)  # a peer may say what cannot be
                 delayed = _saturated(work.decoding + others, s.others_saturation)
                 next_s += rates.decode_factor * rates.c_s * others
             delayed += others_waiting * waiting
