@@ -248,8 +248,7 @@ class Worker:
             self.steering.scorer = make_scorer(*scoring)
         self.steering.reach, self.steering.models = gateway.reach, frozenset(config.models)
         self._apply_pick(config, gateway)
-        other_gate = gateway.gate.mode != self.gateway.gate.mode
-        gate = rechosen(self.gate, gateway, self._findings) if other_gate else self.gate
+        gate = rechosen(self.gate, self.gateway, gateway, self._findings)
         new, old = settings_of(gateway, gate=gate.module), settings_of(self.gateway, gate=self.gate.module)
         rebuild = new != old
         self.config, self.gateway, self.gate = config, gateway, gate

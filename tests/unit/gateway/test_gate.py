@@ -210,6 +210,18 @@ def test_another_change_does_not_bring_a_withdrawn_gate_back(tmp_path: Path) -> 
     assert gates(rig.effects.snapshots[-1]) == [[]]
 
 
+def test_another_number_of_deaths_is_in_force_with_the_file(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, findings=Findings(wasm=YES))
+    rig.show(cell("x", 1000))
+    rig.tick()
+    before = rig.effects.snapshots[-1].versions[types.CLUSTER]
+    section = with_fields(rig.worker.gateway, gate=GateConfig(deaths=4))
+    assert rig.worker.apply(with_fields(rig.config, gateways=[section])) == ""
+    assert rig.worker.gate.module is not None
+    assert rig.worker.gate.module.deaths == 4
+    assert rig.effects.snapshots[-1].versions[types.CLUSTER] != before
+
+
 def test_the_filters_are_built_once_and_say_what_must_not_be_forgotten() -> None:
     gate = GateModule(code=wasm_code())
     assert upstream_filters(gate) is upstream_filters(GateModule(code=wasm_code()))

@@ -11,7 +11,7 @@ from tradewind.xds.builder import SnapshotBuilder
 from tradewind.xds.dialects import Delta, StateOfTheWorld
 from tradewind.xds.settings import XdsSettings
 from tradewind.xds.snapshot import Snapshot
-from tradewind.xds.stream import CLUSTER_WAIT_S, Ask, NodeMemory, XdsStream
+from tradewind.xds.stream import CLUSTER_WAIT_S, Ask, NodeMemory, TypeMemory, XdsStream
 
 NAMES = {types.ENDPOINT: ("pool/a", "pool/b"), types.ROUTE: ("front",)}
 
@@ -158,7 +158,8 @@ def test_one_response_is_open_per_type_and_the_latest_wins(client: Client) -> No
     assert client.memory.types[types.ENDPOINT].accepted["pool/a"] == snapshot(a=49).of(types.ENDPOINT)["pool/a"]
 
 
-def test_fc_44_a_refused_content_is_not_sent_again(client: Client) -> None:
+def refuse_a_two(client: Client) -> TypeMemory:
+    """The client holds a=1 and refuses a=2."""
     client.stream.publish(snapshot(a=1, b=1))
     client.subscribe_all()
     client.converge()
@@ -166,7 +167,11 @@ def test_fc_44_a_refused_content_is_not_sent_again(client: Client) -> None:
     client.take()
     client.answer(types.ROUTE)
     client.answer(types.ENDPOINT, error="pool/a: weight must be odd")
-    memory = client.memory.types[types.ENDPOINT]
+    return client.memory.types[types.ENDPOINT]
+
+
+def test_fc_44_a_refused_content_is_not_sent_again(client: Client) -> None:
+    memory = refuse_a_two(client)
     for _ in range(50):
         client.stream.publish(snapshot(a=2, b=1))
         assert client.take() == []
@@ -179,14 +184,7 @@ def test_fc_44_a_refused_content_is_not_sent_again(client: Client) -> None:
 
 
 def test_fc_44_what_was_accepted_before_is_no_longer_refused(client: Client) -> None:
-    client.stream.publish(snapshot(a=1, b=1))
-    client.subscribe_all()
-    client.converge()
-    client.stream.publish(snapshot(a=2, b=1))
-    client.take()
-    client.answer(types.ROUTE)
-    client.answer(types.ENDPOINT, error="pool/a: weight must be odd")
-    memory = client.memory.types[types.ENDPOINT]
+    memory = refuse_a_two(client)
     client.stream.publish(snapshot(a=1, b=1))
     assert all(kind != "eds" for kind, *_ in client.take()), "the client has them"
     assert (memory.reason, memory.nacked_version) == ("", "")

@@ -86,8 +86,15 @@ def _asked(wanted: str, found: Findings) -> list[tuple[str, Finding]]:
     return [(name, finding) for name, finding in named.items() if wanted in ("auto", name)]
 
 
-def rechosen(now: GateChoice, gateway: GatewayConfig, found: Findings) -> GateChoice:
-    """After a change of the section while the gateway runs. A form that nobody asked Envoy about replaces no other."""
+def rechosen(now: GateChoice, before: GatewayConfig, gateway: GatewayConfig, found: Findings) -> GateChoice:
+    """After a change of the file while the gateway runs. A form that nobody asked Envoy about replaces no other.
+
+    Without another mode the form stays as it is: one that was withdrawn does not come back.
+    """
+    if now.module is not None:
+        now = replace(now, module=replace(now.module, deaths=gateway.gate.deaths))
+    if gateway.gate.mode == before.gate.mode:
+        return now
     chosen = choose(gateway, found)
     unasked = any(finding.accepted is None for _, finding in _asked(chosen.wanted, found))
     if not (chosen.missing and unasked) or gateway.envoy == "external":

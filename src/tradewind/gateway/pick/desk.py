@@ -34,6 +34,7 @@ from tradewind.model.request import Request
 from tradewind.model.routing import WeightRow
 from tradewind.model.view import GatewayLoad, GridView
 from tradewind.runtime.log import log_event
+from tradewind.xds.logline import GATE_REFUSES
 from tradewind.xds.pick import (
     CELL_HEADER,
     DECISION_HEADER,
@@ -155,7 +156,7 @@ class PickDesk:
         fingerprint = 0 if partial else xxhash.xxh3_64_intdigest(question.body)
         left_s = self.quarantine.left_s(fingerprint, now_s) if fingerprint else 0.0
         if left_s:
-            return self._refusal(self._quarantined(parsed.request, left_s, now_s))
+            return self._refusal(self._quarantined(parsed.request.request_id, left_s, now_s))
         follows = parsed.previous_response_id
         found = self.decide(parsed.request, parsed.shape, now_s, follows=follows, fingerprint=fingerprint)
         if isinstance(found, Decision):
@@ -184,16 +185,16 @@ class PickDesk:
 
     def turn_away(self, refused: Refused, request_id: str, now_s: float) -> Refusal:
         """A request that no engine should see; remembered and counted as any refusal of the picker."""
-        refusal = Refusal(request_id=request_id, kind=RefusalKind.TOO_LARGE, message=refused.message)
-        self.picker.counters.refusals[refusal.kind] += 1
-        self.memory.asked(request_id, refusal, now_s)
-        return refusal
+        return self._kept(RefusalKind.TOO_LARGE, refused.message, request_id, now_s)
 
-    def _quarantined(self, request: Request, left_s: float, now_s: float) -> Refusal:
+    def _quarantined(self, request_id: str, left_s: float, now_s: float) -> Refusal:
         message = f"Engines ended under requests like this one; it is given to none for {left_s:.0f} s."
-        refusal = Refusal(request_id=request.request_id, kind=RefusalKind.ENDS_ENGINES, message=message)
-        self.picker.counters.refusals[refusal.kind] += 1
-        self.memory.asked(request.request_id, refusal, now_s)
+        return self._kept(RefusalKind.ENDS_ENGINES, message, request_id, now_s)
+
+    def _kept(self, kind: RefusalKind, message: str, request_id: str, now_s: float) -> Refusal:
+        refusal = Refusal(request_id=request_id, kind=kind, message=message)
+        self.picker.counters.refusals[kind] += 1
+        self.memory.asked(request_id, refusal, now_s)
         return refusal
 
     def decide(
@@ -276,7 +277,7 @@ class PickDesk:
         if outcome.stored_id and outcome.cell_id:
             self._homes.remember(outcome.stored_id, outcome.cell_id, now_s)
         sent = self._open.pop(decision_id, None)
-        if sent is not None and sent.fingerprint and outcome.deaths and outcome.status != 200:
+        if sent is not None and sent.fingerprint and outcome.deaths and outcome.status == GATE_REFUSES:
             self._suspect(sent.fingerprint, outcome, now_s)
         if sent is not None and outcome.prompt_tokens:
             self.tokens.observe(sent.model, sent.shape, outcome.prompt_tokens)
