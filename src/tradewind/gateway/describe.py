@@ -123,7 +123,7 @@ class Describer:
             PoolStatus(
                 model=pool.model,
                 weights={endpoint.cell_id: endpoint.weight for endpoint in pool.endpoints},
-                held=pool.model in steering.held,
+                held=pool.model in steering.told.held,
             )
             for pool in pools
         ]

@@ -99,7 +99,7 @@ class Worker:
             models=frozenset(config.models),
         )
         self.desk: PickDesk | None = make_desk(config, gateway, clock=clock, rng=rng)
-        self.steering.picks = self.desk is not None
+        self.steering.told.picks = self.desk is not None
         self._rng = rng
         self._effects = effects
         self._clock = clock
@@ -128,7 +128,7 @@ class Worker:
         restored = self.steering.restore(state, now_s=now_s)
         view = self.steering.merger.view(now_s=now_s)
         self._take_cells(view)
-        self._take_models(view, self.steering.known_models(view))
+        self._take_models(view, self.steering.told.known_models(view))
         if self.desk is not None:
             self.desk.observe_view(view, now_s)
             self.desk.picker.fleet.recall(state.memory.limits, now_s)
@@ -246,7 +246,7 @@ class Worker:
         scoring = (gateway.scoring, gateway.baseline, scoring_settings(config, gateway))
         if scoring != old_scoring:
             self.steering.scorer = make_scorer(*scoring)
-        self.steering.reach, self.steering.models = gateway.reach, frozenset(config.models)
+        self.steering.told.reach, self.steering.told.models = gateway.reach, frozenset(config.models)
         self._apply_pick(config, gateway)
         gate = rechosen(self.gate, self.gateway, gateway, self._findings)
         new, old = settings_of(gateway, gate=gate.module), settings_of(self.gateway, gate=self.gate.module)
@@ -277,7 +277,7 @@ class Worker:
         decides = _decides(config, gateway) != _decides(self.config, self.gateway)
         if decides or self.desk is None:
             self.desk = make_desk(config, gateway, clock=self._clock, rng=self._rng)
-            self.steering.picks = self.desk is not None
+            self.steering.told.picks = self.desk is not None
             self._tell_unroutable()
             return
         self.desk.configure(desk_settings(config, gateway))
@@ -308,7 +308,7 @@ class Worker:
 
     def _take_cells(self, view: GridView) -> None:
         """Follow the membership of the view: probers, counters and the way back from an address to its cell."""
-        reach = self.steering.reach
+        reach = self.steering.told.reach
         cells = {item.cell.cell_id: reach.get(item.cell.cell_id) or item.cell.address for item in view.cells}
         if cells == self._cells:
             return

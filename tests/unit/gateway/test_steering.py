@@ -133,10 +133,10 @@ def test_fc_06_all_cells_faulted_at_once_keeps_the_last_endpoints_and_says_so_on
     assert weights(gateway.in_force) == {"m": {"x": 100, "y": 100}}
     assert [event.name for event in step.events] == ["pool.held"]
     assert gateway.tick(now_s=2).events == ()
-    assert gateway.held == {"m"}
+    assert gateway.told.held == {"m"}
     gateway.merger.apply("a", full(cell("x", sequence=3), dead[1]), now_s=3)
     assert weights(gateway.tick(now_s=3).publish) == {"m": {"x": 100}}
-    assert gateway.held == frozenset()
+    assert gateway.told.held == frozenset()
 
 
 def test_fc_06_all_paths_drained_by_the_scorer_keeps_the_last_endpoints() -> None:
