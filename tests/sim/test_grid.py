@@ -124,8 +124,8 @@ def test_gateways_hear_of_each_other_in_the_given_period() -> None:
 def test_a_broken_invariant_tells_how_to_replay_it() -> None:
     grid = SimGrid(short("S2-D"), in_turn([]), seed=3)
     grid.gateways[0].in_flight = -1
-    with pytest.raises(InvariantBrokenError, match="replay: tradewind sim --scenario X"):
-        run_checked(grid, replay="tradewind sim --scenario X")
+    with pytest.raises(InvariantBrokenError, match="replay: tradewind sim compare --scenario X"):
+        run_checked(grid, replay="tradewind sim compare --scenario X")
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -91,9 +91,9 @@ def test_sweep_writes_every_run(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_the_command_lists_and_explains() -> None:
-    listed = CliRunner().invoke(app, ["sim"])
+    listed = CliRunner().invoke(app, ["sim", "list"])
     assert listed.exit_code == 0
     assert "S2-multiturn-D" in listed.stdout
-    wrong = CliRunner().invoke(app, ["sim", "--scenario", "S9"])
+    wrong = CliRunner().invoke(app, ["sim", "compare", "--scenario", "S9"])
     assert wrong.exit_code == 2
     assert "unknown scenario 'S9'" in wrong.stderr

@@ -34,13 +34,13 @@ def _register() -> None:
         (processes.gateway, "tradewind gateway -f grid.yaml --id gateway"),
         (processes.emulate, "tradewind emulate -f grid.yaml"),
         (processes.relay, "tradewind relay --listen 127.0.0.1:9000 --to 127.0.0.1:8000 --rtt-ms 40"),
-        (sim.sim, "tradewind sim --scenario S2-D --policy cost,round_robin --seeds 4"),
         (files.bootstrap, "tradewind bootstrap -f grid.yaml --id gateway > envoy.json"),
         (epp.epp_conformance, "tradewind epp-conformance --target 127.0.0.1:9002 --model demo"),
         (files.version, "tradewind version --json"),
     ):
         app.command(epilog=f"Example: {example}")(command)
     app.command(hidden=True, epilog="Example: tradewind dashboard -f grid.yaml")(processes.dashboard)
+    app.add_typer(sim.app, name="sim")
 
 
 _register()

@@ -24,11 +24,18 @@ def commands_page(app: typer.Typer) -> str:
     group = get_command(app)
     assert isinstance(group, TyperGroup)
     parts = [NOTE, "# Commands\n"]
-    for name, command in group.commands.items():
-        assert isinstance(command, TyperCommand)
-        if not command.hidden:
-            parts += [f"## tradewind {name}\n", *_command(command)]
+    for name, command in _commands(group, "tradewind"):
+        parts += [f"## {name}\n", *_command(command)]
     return "\n".join(parts)
+
+
+def _commands(group: TyperGroup, prefix: str) -> Iterator[tuple[str, TyperCommand]]:
+    """Every command that is not hidden with its full name, those of groups too."""
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from _commands(command, f"{prefix} {name}")
+        elif isinstance(command, TyperCommand) and not command.hidden:
+            yield f"{prefix} {name}", command
 
 
 def _command(command: TyperCommand) -> Iterator[str]:

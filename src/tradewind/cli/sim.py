@@ -1,4 +1,4 @@
-"""The simulator's command."""
+"""The simulator's commands."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,9 +7,25 @@ import typer
 
 from tradewind.cli.options import EXIT_USAGE, explained, fail, say
 
+app = typer.Typer(
+    help="The grid in virtual time: the live decision code on simulated engines and paths.", no_args_is_help=True
+)
 
-def sim(
-    scenario: Annotated[str, typer.Option("--scenario", help="One or more, by comma; 'list' shows them.")] = "list",
+
+@app.command("list", epilog="Example: tradewind sim list")
+def listed() -> None:
+    """The declared scenarios, and the sets of policies that have a name."""
+    from tradewind.lab.simulated.sweep import listing
+
+    for line in listing():
+        print(line)
+
+
+@app.command(epilog="Example: tradewind sim compare --scenario S2-D --policy cost,round_robin --seeds 4")
+def compare(
+    scenario: Annotated[
+        str, typer.Option("--scenario", help="One or more, by comma; `tradewind sim list` shows them.")
+    ],
     policy: Annotated[
         str, typer.Option("--policy", help="By comma: policies, e.g. gorgo:.5/.1 or cost;tie_s=0, and sets of them")
     ] = "baselines",
@@ -18,17 +34,13 @@ def sim(
     check: Annotated[bool, typer.Option("--check", help="Check invariants after every event (slow).")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write every run's figures to this file.")] = None,
 ) -> None:
-    """Compare ways to pick a cell in virtual time: the live decision code on simulated engines and paths."""
+    """Compare ways to pick a cell in declared scenarios, every one on the same seeds."""
     from tradewind.lab.simulated.policies import UnknownPolicyError
     from tradewind.lab.simulated.sets import expanded
-    from tradewind.lab.simulated.sweep import listing, sweep, write_rows
+    from tradewind.lab.simulated.sweep import sweep, write_rows
     from tradewind.sim.invariants import InvariantBrokenError
     from tradewind.sim.scenarios import scenario_named
 
-    if scenario == "list":
-        for line in listing():
-            print(line)
-        return
     with explained(as_json=False):
         try:
             chosen = [scenario_named(name.strip()) for name in scenario.split(",")]

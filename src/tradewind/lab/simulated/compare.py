@@ -58,7 +58,7 @@ Progress = Callable[[str], None]
 def run_once(scenario: Scenario, make: MakePolicy, *, policy: str, seed: int, check: bool = False) -> RunRow:
     """One run to its figures. Raises InvariantBrokenError with the command that replays it, if `check`."""
     grid = SimGrid(scenario, make, seed=seed)
-    replay = f"tradewind sim --scenario {scenario.name} --policy {policy} --seeds 1 --first-seed {seed} --check"
+    replay = f"tradewind sim compare --scenario {scenario.name} --policy {policy} --seeds 1 --first-seed {seed} --check"
     return to_row(scenario, run_checked(grid, replay=replay) if check else grid.run(), policy=policy, seed=seed)
 
 
