@@ -12,11 +12,10 @@ from tradewind.emulator.faults import (
     ExporterFaults,
     MetricsFault,
     PathFault,
-    PcieContention,
     Refusal,
-    Thermal,
 )
 from tradewind.emulator.plan import EmulationPlan
+from tradewind.engine.board import Contention, Heat
 
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -273,9 +272,9 @@ def _on_engine(state: EngineFaults, fault: Fault) -> EngineFaults:
                 terms[term] = terms.get(term, 1.0) * slow.factor
             return replace(state, slow=terms)
         case ThermalParams() as thermal:
-            return replace(state, thermal=msgspec.convert(thermal, Thermal, from_attributes=True))
+            return replace(state, thermal=msgspec.convert(thermal, Heat, from_attributes=True))
         case PcieParams() as pcie:
-            return replace(state, pcie=msgspec.convert(pcie, PcieContention, from_attributes=True))
+            return replace(state, pcie=msgspec.convert(pcie, Contention, from_attributes=True))
         case MaxModelLenParams() as limit:
             return replace(state, max_model_len=limit.tokens, advertise_max_model_len=limit.advertise)
         case RefuseParams() as refuse:

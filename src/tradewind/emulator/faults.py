@@ -2,6 +2,8 @@
 
 import msgspec
 
+from tradewind.engine.board import Contention, Heat
+
 
 class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """States travel as JSON between the processes of the emulator."""
@@ -16,23 +18,6 @@ class Refusal(_State, frozen=True, kw_only=True):
     max_prompt_tokens: int = 1_000_000_000
     stream: bool | None = None  # only streams, only others, or both
     message: str = "Bfloat16 is only supported on GPUs with compute capability of at least 8.0."
-
-
-class Thermal(_State, frozen=True, kw_only=True):
-    """A cooling failure: the heat sink's surroundings get warmer by `heat_c` with time constant `tau_s`."""
-
-    heat_c: float = 45.0
-    tau_s: float = 8.0
-    floor: float = 0.35  # clock ratio at and above 92 degrees
-
-
-class PcieContention(_State, frozen=True, kw_only=True):
-    """A neighbour on the host's PCIe link: overhead and ingest grow to the factors over `ramp_s`."""
-
-    a0: float = 4.0
-    ingest: float = 2.0
-    ramp_s: float = 3.0
-    bytes_per_s: float = 20e9
 
 
 class MetricsFault(_State, frozen=True, kw_only=True):
@@ -59,8 +44,8 @@ class EngineFaults(_State, frozen=True, kw_only=True):
 
     hang: bool = False
     slow: dict[str, float] = {}  # term of the step law -> factor
-    thermal: Thermal | None = None
-    pcie: PcieContention | None = None
+    thermal: Heat | None = None
+    pcie: Contention | None = None
     max_model_len: int | None = None
     advertise_max_model_len: bool = True  # False: /v1/models keeps telling the configured value
     refuse: Refusal | None = None

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tradewind.core.frozen import FrozenWatch
+from tradewind.core.hold import Hold
 from tradewind.model.telemetry import EngineReading, GpuReading, HostReading, Telemetry, UnknownSignal
 from tradewind.telemetry.dcgm import GpuScrape
 from tradewind.telemetry.engine_metrics import EngineScrape
-from tradewind.telemetry.frozen import FrozenWatch
-from tradewind.telemetry.hold import Hold
 
 MAX_UNKNOWN = 64  # a heartbeat names no more than these
 

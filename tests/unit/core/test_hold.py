@@ -2,8 +2,8 @@
 
 import pytest
 
-from tradewind.telemetry.frozen import MIN_FROZEN_S, UNKNOWN_INTERVAL_FROZEN_S, FrozenWatch
-from tradewind.telemetry.hold import Hold
+from tradewind.core.frozen import MIN_FROZEN_S, UNKNOWN_INTERVAL_FROZEN_S, FrozenWatch
+from tradewind.core.hold import Hold
 
 
 def test_fc_05_every_third_poll_failing_never_makes_a_value_unknown() -> None:
