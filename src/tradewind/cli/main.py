@@ -4,7 +4,7 @@ import os
 
 import typer
 
-from tradewind.cli import asking, demo, doctor, epp, explain, files, processes, sim
+from tradewind.cli import asking, demo, doctor, epp, explain, files, lab, processes, sim
 
 app = typer.Typer(
     name="tradewind",
@@ -39,6 +39,7 @@ def _register() -> None:
         (files.version, "tradewind version --json"),
     ):
         app.command(epilog=f"Example: {example}")(command)
+    app.add_typer(lab.app, name="lab", no_args_is_help=True)
     app.command(hidden=True, epilog="Example: tradewind dashboard -f grid.yaml")(processes.dashboard)
     app.add_typer(sim.app, name="sim")
 

@@ -1,0 +1,1 @@
+"""Every experiment by its name: planned in trials, run over cores, reported beside what others published."""

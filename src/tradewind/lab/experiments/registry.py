@@ -1,0 +1,23 @@
+"""Every experiment by its name, in the order of the report. Modules are imported when they are asked for."""
+
+from importlib import import_module
+
+from tradewind.lab.experiments.experiment import Experiment
+
+NAMES: dict[str, str] = {
+    # name: module with an EXPERIMENT
+}
+
+
+class UnknownExperimentError(ValueError):
+    """No experiment has this name; the message lists those that there are."""
+
+
+def experiment_named(name: str) -> Experiment:
+    """The experiment. Raises UnknownExperimentError."""
+    if name not in NAMES:
+        raise UnknownExperimentError(f"unknown experiment {name!r}; known: all, {', '.join(NAMES)}")
+    found = import_module(f"tradewind.lab.experiments.{NAMES[name]}").EXPERIMENT
+    assert isinstance(found, Experiment)
+    assert found.name == name
+    return found

@@ -1,0 +1,174 @@
+"""Runs the trials of an experiment over the cores, keeps every result, and goes on where it was stopped."""
+
+import hashlib
+import multiprocessing
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tradewind.lab.checks import Check
+from tradewind.lab.experiments.experiment import Experiment, Options, Result, Trial, Work
+from tradewind.lab.experiments.registry import experiment_named
+from tradewind.lab.experiments.row import Row
+from tradewind.lab.experiments.store import Store, trial_key
+from tradewind.lab.facts import machine_facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A trial that raised; its neighbours went on."""
+
+    trial: Trial
+    error: str  # a traceback
+    replay: str  # the command that runs it alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One experiment as it was run."""
+
+    experiment: Experiment
+    command: str
+    rows: tuple[Row, ...]
+    claims: tuple[Check, ...]
+    failures: tuple[Failure, ...]
+    trials: int
+    reused: int  # results that were there from a run before
+    took_s: float
+    quick: bool
+
+
+class Watch:
+    """Hears how a run goes on; this one says nothing."""
+
+    def began(self, name: str, trials: int, reused: int) -> None:
+        """A run of so many trials, of which so many have results."""
+
+    def did(self, trial: Trial) -> None:
+        """One more trial has ended."""
+
+    def said(self, line: str) -> None:
+        """Something to tell."""
+
+
+class NoSuchFormError(ValueError):
+    """The experiment has no live form, or no simulated one."""
+
+
+def run_experiment(
+    experiment: Experiment, options: Options, *, live: bool, folder: Path, jobs: int, watch: Watch
+) -> Report:
+    """All trials, in `jobs` processes; live ones one at a time in this one. Raises NoSuchFormError, OSError."""
+    work = _work(experiment, live=live)
+    trials = list(work.plan(options))
+    store = Store(folder, live=live)
+    begin_s = time.monotonic()
+    results: dict[str, Result] = {}
+    for trial in trials:
+        found = store.get(trial, extra=_extra(trial))
+        if found is not None:
+            results[trial_key(trial)] = found
+    reused = len(results)
+    missing = [trial for trial in trials if trial_key(trial) not in results]
+    watch.began(experiment.name, len(trials), reused)
+    failures: list[Failure] = []
+    for trial, result in _results(work, missing, jobs=1 if live else jobs, live=live):
+        if isinstance(result, str):
+            replay = f"{_command(experiment.name, options, live=live)} --trial {trial_key(trial)}"
+            failures.append(Failure(trial=trial, error=result, replay=replay))
+            watch.said(f"{experiment.name}: a trial failed: {result.strip().splitlines()[-1]}")
+        else:
+            results[trial_key(trial)] = store.put(trial, result, extra=_extra(trial))
+        watch.did(trial)
+    done = [(trial, results[trial_key(trial)]) for trial in trials if trial_key(trial) in results]
+    commit = str(machine_facts()["commit"])
+    rows = tuple(msgspec.structs.replace(row, commit=commit) for row in experiment.rows(done)) if done else ()
+    return Report(
+        experiment=experiment,
+        command=_command(experiment.name, options, live=live),
+        rows=rows,
+        claims=tuple(experiment.claims(rows)) if rows else (),
+        failures=tuple(failures),
+        trials=len(trials),
+        reused=reused,
+        took_s=time.monotonic() - begin_s,
+        quick=options.quick,
+    )
+
+
+def run_alone(experiment: Experiment, options: Options, *, key: str, live: bool) -> Result:
+    """One trial of the plan, in this process, nothing kept. Raises ValueError if there is none with this key."""
+    work = _work(experiment, live=live)
+    for trial in work.plan(options):
+        if trial_key(trial).startswith(key):
+            return work.run(trial)
+    raise ValueError(f"no trial {key!r} of {experiment.name} in this plan; the other options must be those of its run")
+
+
+def _work(experiment: Experiment, *, live: bool) -> Work:
+    work = experiment.work(live=live)
+    if work is None:
+        form = "no live form; leave --live out" if live else "only a live form; add --live"
+        raise NoSuchFormError(f"{experiment.name} has {form}")
+    return work
+
+
+def _results(work: Work, trials: Sequence[Trial], *, jobs: int, live: bool) -> Iterator[tuple[Trial, Result | str]]:
+    """Each trial with its result, or with the traceback of what it raised, as they end."""
+    if jobs <= 1 or len(trials) <= 1:
+        for trial in trials:
+            yield trial, _tried(work.run, trial)
+        return
+    assert not live, "live trials share this machine's ports and cores"
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("forkserver")) as pool:
+        futures: dict[Future[Result | str], Trial] = {pool.submit(_by_name, trial): trial for trial in trials}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], _ended(future)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _ended(future: Future[Result | str]) -> Result | str:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return "the worker process died; was there memory enough? fewer at a time: --jobs 1"
+
+
+def _by_name(trial: Trial) -> Result | str:
+    work = experiment_named(trial.experiment).work(live=False)
+    assert work is not None
+    return _tried(work.run, trial)
+
+
+def _tried(run: Callable[[Trial], Result], trial: Trial) -> Result | str:
+    try:
+        return run(trial)
+    except Exception:  # noqa: BLE001  whatever it is, it is told with its traceback, and the others go on
+        return traceback.format_exc()
+
+
+def _extra(trial: Trial) -> str:
+    """The content of every file of policies that the trial names: a changed policy is another trial."""
+    written = [value for value in trial.args.values() if isinstance(value, str) and ".py:" in value]
+    files = [value.partition(".py:")[0] + ".py" for value in written]
+    content = [Path(file).read_bytes() for file in files if Path(file).is_file()]
+    return "".join(hashlib.sha256(one).hexdigest() for one in content)
+
+
+def _command(name: str, options: Options, *, live: bool) -> str:
+    parts = [f"tradewind lab run {name}"]
+    parts += ["--live"] if live else []
+    parts += [f"--policy '{','.join(options.policies)}'"] if options.policies else []
+    parts += [f"--seeds {options.seeds}"] if options.seeds else []
+    parts += [f"--first-seed {options.first_seed}"] if options.first_seed is not None else []
+    parts += ["--quick"] if options.quick else []
+    return " ".join(parts)
