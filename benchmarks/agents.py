@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.usage import cpu_s, rss_bytes
 from tests.fakes.control import FakeControl
 from tests.support.emulator import EngineSpec, emulator
 from tradewind.config.schema import AgentConfig, CellConfig, ControlConfig, GridConfig
 from tradewind.control.service import ACK_INTERVAL_S
 from tradewind.lab.checks import Check, at_most, reported
+from tradewind.lab.instant.usage import cpu_s, rss_bytes
 
 CELLS = (1, 9)
 WARM_S = 6.0

@@ -9,8 +9,8 @@ import urllib.request
 
 from benchmarks.epp import RATES, Latency, open_loop
 from benchmarks.stand import Turn, stand, turn
-from benchmarks.usage import p50
 from tradewind.lab.checks import Check, at_least, at_most, reported
+from tradewind.lab.instant.usage import p50
 
 
 def bench(quick: bool) -> list[Check]:

@@ -5,10 +5,10 @@ from dataclasses import replace
 from random import Random
 
 from benchmarks.grids import cell_views
-from benchmarks.usage import p50
 from tradewind.core.scoring import Router, make_scorer
 from tradewind.core.settings import ScoringSettings
 from tradewind.lab.checks import Check, at_most, reported
+from tradewind.lab.instant.usage import p50
 from tradewind.model.cell import CellState
 from tradewind.model.view import CellView
 from tradewind.xds.builder import SnapshotBuilder

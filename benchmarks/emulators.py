@@ -3,9 +3,9 @@
 import asyncio
 import time
 
-from benchmarks.usage import cpu_s
 from tests.support.emulator import EngineSpec, emulator
 from tradewind.lab.checks import Check, at_most
+from tradewind.lab.instant.usage import cpu_s
 
 CELLS = 9
 RPS = 20.0

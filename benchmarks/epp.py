@@ -12,11 +12,11 @@ import urllib.request
 from dataclasses import dataclass
 
 from benchmarks.stand import BODY_BYTES, Turn, envoy, stand, turn
-from benchmarks.usage import p50, pin
 from tests.support.envoy import free_port
 from tradewind.config.schema import EppConfig
 from tradewind.lab.checks import Check, at_most, reported
 from tradewind.lab.epp.envoy_config import EnvoyPorts, config
+from tradewind.lab.instant.usage import p50, pin
 
 RATES = (200, 1_000)
 
@@ -86,7 +86,7 @@ def limit_rows(turns: dict[str, list[Turn]]) -> list[Check]:
 
 def open_loop(port: int, rate: int, seconds: float) -> Latency:
     """One load from a process of its own on the second core."""
-    argv = [sys.executable, "-m", "benchmarks.openloop", str(port), str(rate), str(seconds), str(BODY_BYTES)]
+    argv = [sys.executable, "-m", "tradewind.lab.instant.openloop", str(port), str(rate), str(seconds), str(BODY_BYTES)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as client:
         pin(client.pid, 1)
         assert client.stdout is not None

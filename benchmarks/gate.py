@@ -11,12 +11,12 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.closedloop import request
 from benchmarks.stand import CONNECTIONS, Stand, stand, turn
-from benchmarks.usage import p50
 from tests.support.envoy import RunningEnvoy
 from tradewind.config.schema import GateConfig
 from tradewind.lab.checks import Check, reported
+from tradewind.lab.instant.closedloop import request
+from tradewind.lab.instant.usage import p50
 from tradewind.xds.settings import LISTENER_NAME
 
 BARE, GATED = "without", "with"

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.grids import cell_views
-from benchmarks.usage import p50
 from tests.support import loglines
 from tradewind.config.schema import GatewayConfig, GridConfig
 from tradewind.gateway.accesslog import AccessLogServer
 from tradewind.gateway.pick.server import Question
 from tradewind.gateway.worker import Worker
 from tradewind.lab.checks import Check, reported
+from tradewind.lab.instant.usage import p50
 from tradewind.model.routing import ProbeOrder
 from tradewind.model.view import CellView, ViewDelta, ViewVersion
 from tradewind.wire.pb import accesslog_pb2 as pb

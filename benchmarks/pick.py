@@ -6,11 +6,11 @@ import timeit
 from collections import deque
 
 from benchmarks.grids import cell_views
-from benchmarks.usage import p50
 from tradewind.core.pick.picker import Picker
 from tradewind.core.pick.settings import PickSettings
 from tradewind.core.prefix.index import PrefixIndex
 from tradewind.lab.checks import Check, at_most, reported
+from tradewind.lab.instant.usage import p50
 from tradewind.model.decision import Decision
 from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from benchmarks.usage import p50, rss_bytes
 from tradewind.core.prefix.index import PrefixIndex
 from tradewind.core.tokens.estimate import TokenEstimator
 from tradewind.gateway.requests.parse import RequestParser
 from tradewind.gateway.requests.result import Refused
 from tradewind.lab.checks import Check, at_most, reported
+from tradewind.lab.instant.usage import p50, rss_bytes
 
 CELLS, CELL_TOKENS, BLOCK_TOKENS = 64, 1_000_000, 128
 INDEX_MB = 128.0  # the stated bound for 64 cells of a million tokens each

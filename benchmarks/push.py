@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.usage import cpu_s, p50, p95
 from tests.support.envoy import free_port, running_envoy
 from tradewind.gateway.ads import AdsServer
 from tradewind.gateway.envoy import EnvoyConfig
 from tradewind.lab.checks import Check, at_most, reported
+from tradewind.lab.instant.usage import cpu_s, p50, p95
 from tradewind.model.routing import Endpoint, PoolRouting, Routing
 from tradewind.xds.builder import SnapshotBuilder
 from tradewind.xds.settings import XdsSettings

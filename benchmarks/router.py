@@ -6,8 +6,8 @@ is read from /proc. Turns are short and ratios are those of neighbours: a machin
 """
 
 from benchmarks.stand import Turn, stand, turn
-from benchmarks.usage import p50
 from tradewind.lab.checks import Check, at_least, at_most, reported
+from tradewind.lab.instant.usage import p50
 
 
 def bench(quick: bool) -> list[Check]:

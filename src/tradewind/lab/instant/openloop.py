@@ -1,6 +1,6 @@
 """An open-loop client that costs little: a request is due every 1/RPS seconds, whatever the answers; its own process.
 
-    python -m benchmarks.openloop PORT RPS SECONDS BODY_BYTES
+    python -m tradewind.lab.instant.openloop PORT RPS SECONDS BODY_BYTES
 
 Latency counts from the moment when a request was due. It prints one JSON line: answers, failures, p50 and p99 in
 milliseconds. A request that finds no free connection is a failure.
@@ -14,7 +14,7 @@ from typing import cast
 
 import uvloop
 
-from benchmarks.closedloop import request
+from tradewind.lab.instant.closedloop import request
 
 CONNECTIONS = 128
 WARM_UP_S = 1.0

@@ -1,9 +1,10 @@
 """Engines that cost little: raw sockets, prebuilt answers as soon as a request is whole; a process of its own.
 
-    python -m benchmarks.engines PORT[,PORT...]
+    python -m tradewind.lab.instant.engines PORT[,PORT...]
 
 A request with `"stream":true` gets the headers at once, as from vLLM, and then `max_tokens` chunks, one every GAP_S;
-with `max_tokens` 0 it waits for ever.
+with `max_tokens` 0 it waits for ever. The pages that a router reads before it trusts an engine are there: models,
+metrics of an idle engine that has served, token ids.
 
 A real engine is no part of what the router benchmark measures, and must not take the client's core from it.
 """
@@ -29,7 +30,34 @@ BODY = json.dumps(
         "usage": {"prompt_tokens": 500, "total_tokens": 516, "completion_tokens": 16},
     }
 ).encode()
-ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(BODY), BODY)
+
+
+def answer(body: bytes, *, kind: bytes = b"application/json") -> bytes:
+    return b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b" % (kind, len(body), body)
+
+
+ANSWER = answer(BODY)
+MODELS = {
+    "object": "list",
+    "data": [{"id": "demo-70b", "object": "model", "owned_by": "vllm", "max_model_len": 131_072}],
+}
+METRICS = "".join(
+    f'# TYPE vllm:{name} {kind}\nvllm:{name}{{engine="0",model_name="demo-70b"{more}}} {value}\n'
+    for name, kind, value, more in (
+        ("num_requests_running", "gauge", 0, ""),
+        ("num_requests_waiting", "gauge", 0, ""),
+        ("kv_cache_usage_perc", "gauge", 0, ""),
+        ("prompt_tokens_total", "counter", 500, ""),
+        ("generation_tokens_total", "counter", 16, ""),
+        ("request_success_total", "counter", 1, ',finished_reason="length"'),
+    )
+)
+PAGES = {
+    b"/v1/models": answer(json.dumps(MODELS).encode()),
+    b"/metrics": answer(METRICS.encode(), kind=b"text/plain; version=0.0.4"),
+    b"/tokenize": answer(b'{"count":4,"max_model_len":131072,"tokens":[1,2,3,4]}'),
+    b"/version": answer(b'{"version":"0.11.0"}'),
+}
 
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
@@ -49,6 +77,11 @@ def chunks_wanted(message: bytes) -> int | None:
         return None
     at = message.find(b'"max_tokens":') + len(b'"max_tokens":')
     return int(message[at : message.index(b",", at)])
+
+
+def page(message: bytes) -> bytes:
+    """The whole answer to a message; a chat completion for everything that is no page of its own."""
+    return PAGES.get(message[:64].split(b" ", 2)[1], ANSWER)
 
 
 def missing_bytes(message: bytes) -> int:
@@ -140,14 +173,14 @@ def acceptor(listener: socket.socket, sockets: Sockets, streams: Streams) -> Cal
         connection, _ = listener.accept()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-        def answer(message: bytes) -> None:
+        def serve(message: bytes) -> None:
             chunks = chunks_wanted(message)
             if chunks is None:
-                connection.sendall(ANSWER)
+                connection.sendall(page(message))
             else:
                 streams.begin(connection, chunks)
 
-        sockets.add(connection, reader(connection, answer))
+        sockets.add(connection, reader(connection, serve))
         return True
 
     return accept
@@ -156,7 +189,7 @@ def acceptor(listener: socket.socket, sockets: Sockets, streams: Streams) -> Cal
 @contextlib.contextmanager
 def engines(ports: Sequence[int]) -> Iterator[int]:
     """A process of engines at these ports of loopback; its pid."""
-    argv = [sys.executable, "-m", "benchmarks.engines", ",".join(map(str, ports))]
+    argv = [sys.executable, "-m", "tradewind.lab.instant.engines", ",".join(map(str, ports))]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
