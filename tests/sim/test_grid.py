@@ -21,7 +21,8 @@ from tradewind.sim.loop import EventLoop
 from tradewind.sim.scenario import CellSpec, Scenario
 from tradewind.sim.scenarios import SCENARIOS, scenario_named
 from tradewind.workload.art import art_trace
-from tradewind.workload.classes import MULTITURN, baseline_mixed, hot_prefix, sessions
+from tradewind.workload.classes import baseline_mixed, hot_prefix
+from tradewind.workload.sessions import MULTITURN, sessions
 from tradewind.workload.streams import stream
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,9 +14,10 @@ from tradewind.engine.scheduler import EngineLimits
 from tradewind.sim.scenario import CellSpec, Delays, Load, Scenario
 from tradewind.sim.wan import PRIVATE, PUBLIC
 from tradewind.workload.art import art_trace
-from tradewind.workload.classes import BLOCK_TOKENS, CHAT, MULTITURN, baseline_mixed, hot_prefix, sessions
+from tradewind.workload.classes import BLOCK_TOKENS, baseline_mixed, hot_prefix
 from tradewind.workload.mooncake import BLOCK_TOKENS as ART_BLOCK_TOKENS
 from tradewind.workload.mooncake import Trace
+from tradewind.workload.sessions import CHAT, MULTITURN, sessions
 
 ART_FOR_S = 900.0  # of trace time
 S1_KV_TOKENS = 983_040

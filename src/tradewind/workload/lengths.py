@@ -17,7 +17,7 @@ def fixed(*, prompt_tokens: int, output_tokens: int) -> Lengths:
 def baseline_mixed(rng: random.Random, *, output_tokens: int = 128) -> Lengths:
     """512 +- 200 prompt tokens (normal, kept within 32..1,024) and 128 output tokens: published_systems.md A."""
     while True:
-        yield _normal(rng, mean=512, deviation=200, least=32, most=1_024), output_tokens, SHORT
+        yield normal(rng, mean=512, deviation=200, least=32, most=1_024), output_tokens, SHORT
 
 
 def mismatch(
@@ -35,8 +35,9 @@ def mismatch(
         if rng.random() < long_ratio:
             yield rng.randint(*long_tokens), output_tokens, LONG
         else:
-            yield _normal(rng, mean=512, deviation=200, least=32, most=1_000 - output_tokens), output_tokens, SHORT
+            yield normal(rng, mean=512, deviation=200, least=32, most=1_000 - output_tokens), output_tokens, SHORT
 
 
-def _normal(rng: random.Random, *, mean: float, deviation: float, least: int, most: int) -> int:
+def normal(rng: random.Random, *, mean: float, deviation: float, least: int, most: int) -> int:
+    """A rounded draw, kept within its bounds."""
     return max(least, min(most, round(rng.gauss(mean, deviation))))

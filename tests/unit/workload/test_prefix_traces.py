@@ -7,8 +7,9 @@ from statistics import fmean, median
 import pytest
 
 from tradewind.workload.art import art_trace
-from tradewind.workload.classes import CHAT, MULTITURN, baseline_mixed, hot_prefix, sessions
+from tradewind.workload.classes import baseline_mixed, hot_prefix
 from tradewind.workload.mooncake import mixed_hash, mooncake_lines, parse_mooncake, read_mooncake, reuse
+from tradewind.workload.sessions import CHAT, MULTITURN, sessions
 from tradewind.workload.streams import stream
 
 
