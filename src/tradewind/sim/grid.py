@@ -15,6 +15,7 @@ from tradewind.sim.policy import MakePolicy
 from tradewind.sim.scenario import Scenario
 from tradewind.sim.telemetry import Feed
 from tradewind.sim.wan import WanPath
+from tradewind.sim.world import World
 from tradewind.workload.streams import stream
 
 DRAIN_S = 600.0  # what has not ended so long after the load is a timeout
@@ -118,8 +119,8 @@ class SimGrid:
         scenario, loop = self.scenario, self.loop
         sites = [spec.site for spec in scenario.cells]
         end_s = scenario.for_s + _DISTURBED_AFTER_S
-        for change in changes(scenario.disturbance, self._stream("disturbance"), sites=sites, until_s=end_s):
-            loop.at(change.at_s, partial(self.cells[change.cell].slow_down, change.slow))
+        drawn = changes(scenario.disturbance, self._stream("disturbance"), sites=sites, until_s=end_s)
+        World(self.cells, loop).schedule(drawn)
         delays, until_s = scenario.delays, scenario.for_s
         loop.every(delays.scrape_s, lambda: self._feed.scrape(loop.now_s), until_s=until_s)
         loop.every(delays.heartbeat_s, self._beat, until_s=until_s)

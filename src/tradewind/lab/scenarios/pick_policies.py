@@ -17,7 +17,8 @@ from tradewind.lab.observe import Observer
 from tradewind.lab.scenarios.common import failures_text, success_ratio, under_load
 from tradewind.measure.record import Record
 from tradewind.measure.summary import Summary, shares, summarise
-from tradewind.sim.disturbances import Change, changes
+from tradewind.sim.disturbances import changes
+from tradewind.sim.faults import Change, Slow
 from tradewind.workload.art import ArtShape, art_trace
 from tradewind.workload.classes import baseline_mixed
 from tradewind.workload.mooncake import Trace
@@ -150,8 +151,9 @@ async def _disturb(grid: LiveGrid, observer: Observer, disturbance: Sequence[Cha
         cell = grid.cell_ids[change.cell]
         if cell in in_force:
             await grid.clear(in_force.pop(cell))
-        if change.slow.w > 1.0:
-            params = {"factor": change.slow.w, "terms": ["w", "b", "c", "d", "e", "a0"]}
+        assert isinstance(change.effect, Slow), "of disturbances only slow-downs are injected"
+        if change.effect.slow.w > 1.0:
+            params = {"factor": change.effect.slow.w, "terms": ["w", "b", "c", "d", "e", "a0"]}
             in_force[cell] = await grid.inject("slow", cell=cell, params=params)
 
 
