@@ -63,6 +63,21 @@ def step_s(profile: Profile, load: StepLoad, slow: SlowDown = HEALTHY) -> float:
     )
 
 
+def decode_steps_s(profile: Profile, load: StepLoad, slow: SlowDown, *, steps: int) -> list[float]:
+    """Seconds of each of the `steps` steps after one of `load`, all decodes; each step adds a token per sequence."""
+    assert not load.prefill_tokens, "a prefill is not repeated"
+    tokens = load.decodes
+    # Summed in the order of `step_s`, so that a run of steps ends bit for bit where single steps end.
+    fixed_s = (
+        slow.a0 * profile.a0_s
+        + math.hypot(slow.w * weights_s(profile, tokens), slow.b * profile.b_s * tokens)
+        + slow.c * profile.c_s * tokens
+    )
+    per_kv_s = slow.d * profile.d_s
+    first = load.kv_tokens + tokens
+    return [fixed_s + per_kv_s * kv_tokens for kv_tokens in range(first, first + steps * tokens, tokens)]
+
+
 def weights_s(profile: Profile, tokens: int) -> float:
     """Seconds to read the weights that a step of `tokens` tokens touches."""
     if not profile.moe_w_s:

@@ -9,8 +9,9 @@ recomputed when blocks run out.
 import heapq
 from dataclasses import dataclass
 
+from tradewind.engine.batch import Batch
 from tradewind.engine.kv import BlockPool
-from tradewind.engine.law import HEALTHY, SlowDown, StepLoad, step_s, tensor_share
+from tradewind.engine.law import HEALTHY, SlowDown, StepLoad, decode_steps_s, step_s, tensor_share
 from tradewind.engine.profiles import Profile
 from tradewind.engine.sequence import Sequence, SequenceRequest
 
@@ -36,9 +37,10 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What a step gave: every sequence that got one token, in order; `finished` is the part of them that is done."""
+    """What a step gave: every sequence that got one token, in order, and the parts of them with a first or last one."""
 
     emitted: tuple[Sequence, ...]
+    first: tuple[Sequence, ...]
     finished: tuple[Sequence, ...]
     step_tokens: int
 
@@ -71,18 +73,18 @@ class EngineModel:
         self._ingest: list[tuple[float, int, Sequence]] = []
         self._waiting: list[tuple[tuple[int, int], Sequence]] = []
         self._waiting_count = 0
-        self._running: dict[int, Sequence] = {}  # in order of admission
+        self._batch = Batch(block_size_tokens=limits.block_size_tokens)
+        self._full: list[Sequence] = []  # decodes that need a block for their next token
         self._live: dict[int, Sequence] = {}
         self._plan: StepPlan | None = None
-        self._decoding: list[Sequence] = []  # of the step in progress
-        self._prefilling: list[Sequence] = []
+        self._prefilling: list[Sequence] = []  # of the step in progress
 
     # -- what a driver reads ------------------------------------------------------------------------------------------
 
     @property
     def running(self) -> int:
         """Sequences in the batch."""
-        return len(self._running)
+        return len(self._batch)
 
     @property
     def waiting(self) -> int:
@@ -130,7 +132,7 @@ class EngineModel:
         sequence.cancelled = True
         sequence.finish_reason = "abort"
         sequence.finished_s = now_s
-        if seq_id in self._running:
+        if sequence in self._batch:
             self._leave_batch(sequence)
         elif sequence.queued:
             self._unqueue(sequence)
@@ -148,16 +150,16 @@ class EngineModel:
         assert self._plan is None, "finish the step in progress first"
         self.take_ready(now_s=now_s)
         preempted = self._grow_decodes()
-        budget = self.limits.token_budget - len(self._decoding)
-        budget = self._continue_prefills(budget)
+        decodes = len(self._batch.decodes)
+        budget = self._continue_prefills(self.limits.token_budget - decodes)
         if not preempted:
             self._admit_waiting(budget, now_s)
-        if not self._decoding and not self._prefilling:
+        if not decodes and not self._prefilling:
             return None
         load = StepLoad(
             prefill_tokens=sum(sequence.chunk_tokens for sequence in self._prefilling),
-            decodes=len(self._decoding),
-            kv_tokens=sum(sequence.total_tokens for sequence in self._decoding),
+            decodes=decodes,
+            kv_tokens=self._batch.kv_tokens,
             attention=sum(_attention(sequence) for sequence in self._prefilling),
         )
         self._plan = StepPlan(
@@ -170,54 +172,55 @@ class EngineModel:
     def finish_step(self, *, now_s: float) -> StepOutcome:
         """Ends the step in progress at `now_s`."""
         assert self._plan is not None, "plan a step first"
-        emitted: list[Sequence] = []
-        for sequence in self._decoding:
-            if not sequence.cancelled:
-                sequence.computed_tokens += 1
-                emitted.append(sequence)
-        emitted += [sequence for sequence in self._prefilling if not sequence.cancelled and self._prefilled(sequence)]
-        finished = [sequence for sequence in emitted if self._emit(sequence, now_s)]
-        tokens = self._plan.load.prefill_tokens + self._plan.load.decodes
+        decoded = tuple(self._batch.decodes.values())
+        self._batch.advance(1, ended_s=now_s)
+        through = self._finish_prefills(now_s)
+        first = tuple(sequence for sequence in through if self._note_first(sequence, now_s))
+        while (sequence := self._batch.pop_full()) is not None:
+            self._publish(sequence)
+            self._full.append(sequence)
+        finished: list[Sequence] = []
+        while (sequence := self._batch.pop_ended()) is not None:
+            self._finish(sequence, now_s)
+            finished.append(sequence)
+        load = self._plan.load
         self.counters.steps += 1
-        self.counters.generation_tokens += len(emitted)
+        self.counters.generation_tokens += len(decoded) + len(through)
         self._plan = None
-        self._decoding = []
         self._prefilling = []
-        return StepOutcome(tuple(emitted), tuple(finished), tokens)
+        return StepOutcome(decoded + tuple(through), first, tuple(finished), load.prefill_tokens + load.decodes)
 
     def next_durations_s(self, *, most: int) -> list[float]:
         """Durations of up to `most` steps that will follow the one in progress with the same batch, if nobody comes.
 
-        Empty unless only decodes run, none waits, and no block has to be wrung from another sequence. In virtual time
-        a driver can let these steps pass at once (`skip_steps`); the results are those of single steps.
+        Empty unless only decodes run, none waits, and there are blocks enough. In virtual time a driver can let these
+        steps pass at once (`skip_steps`); the results are those of single steps.
         """
-        if self._plan is None or self._prefilling or self._waiting_count or not self._decoding:
+        plan, batch = self._plan, self._batch
+        if plan is None or self._prefilling or self._waiting_count or len(batch.decodes) != plan.load.decodes:
             return []
-        steps = min(most, min(seq.request.output_tokens - seq.generated for seq in self._decoding) - 1)
-        fresh = sum(self._blocks_for(seq.total_tokens + steps) - len(seq.blocks) for seq in self._decoding)
-        if steps < 1 or fresh > self.pool.free or any(seq.cancelled for seq in self._decoding):
+        if not batch.decodes:
             return []
-        count, kv_tokens = len(self._decoding), self._plan.load.kv_tokens
-        loads = (StepLoad(0, count, kv_tokens + index * count, 0.0) for index in range(1, steps + 1))
-        return [step_s(self.profile, load, self.slow) for load in loads]
+        steps = min(most, batch.steps_to_end() - 1)
+        most_blocks = len(batch.decodes) * (1 + steps // self.limits.block_size_tokens)
+        if steps < 1 or most_blocks > self.pool.free:
+            return []
+        return decode_steps_s(self.profile, plan.load, self.slow, steps=steps)
 
     def skip_steps(self, count: int, *, ended_s: float) -> None:
         """Books the step in progress and those after it, `count` in all, as ended, the last one at `ended_s`.
 
         The step after them is then in progress. At most as many as `next_durations_s` has told, none cancelled since.
         """
-        for sequence in self._decoding:
-            assert sequence.generated + count < sequence.request.output_tokens, "the last token needs a step of its own"
-            before = sequence.computed_tokens // self.limits.block_size_tokens
-            sequence.computed_tokens += count
-            sequence.generated += count
-            sequence.last_token_s = ended_s
-            if sequence.computed_tokens // self.limits.block_size_tokens > before:
-                self._publish(sequence)
+        batch = self._batch
+        assert batch.steps_to_end() > count, "the last token needs a step of its own"
+        batch.advance(count, ended_s=ended_s)
         self.counters.steps += count
-        self.counters.generation_tokens += count * len(self._decoding)
-        preempted = self._grow_decodes()
-        assert not preempted, "a run of steps has room for its tokens"
+        self.counters.generation_tokens += count * len(batch.decodes)
+        while (sequence := batch.pop_full()) is not None:
+            self._publish(sequence)
+            grown = self._grow(sequence)
+            assert grown, "a run of steps has room for its tokens"
 
     def reset_prefix_cache(self) -> None:
         """Forgets cached prefixes."""
@@ -244,27 +247,27 @@ class EngineModel:
     def _grow_decodes(self) -> bool:
         """Gives every decoding sequence room for one token, preempting where needed; True if any was preempted."""
         preempted = False
-        for sequence in list(self._running.values()):
-            while sequence.request.seq_id in self._running and sequence.in_decode and not self._has_room(sequence):
-                self._preempt(max(self._running.values(), key=_order_of))
+        for sequence in self._full:
+            while sequence.decoding and not self._grow(sequence):
+                batch = self._batch
+                self._preempt(max((*batch.decodes.values(), *batch.prefills.values()), key=_order_of))
                 preempted = True
-        self._decoding = [sequence for sequence in self._running.values() if sequence.in_decode]
+        self._full = []
         return preempted
 
-    def _has_room(self, sequence: Sequence) -> bool:
-        if self._blocks_for(sequence.total_tokens) <= len(sequence.blocks):
-            return True
+    def _grow(self, sequence: Sequence) -> bool:
         fresh = self.pool.allocate(1)
         if fresh is None:
             return False
         sequence.blocks += fresh
+        self._batch.grown(sequence)
         return True
 
     def _continue_prefills(self, budget: int) -> int:
         """Chunks of the prompts already in the batch; returns the budget left."""
         self._prefilling = []
-        for sequence in self._running.values():
-            if budget > 0 and not sequence.in_decode:
+        for sequence in self._batch.prefills.values():
+            if budget > 0:
                 budget -= self._take_chunk(sequence, budget)
         return budget
 
@@ -274,7 +277,7 @@ class EngineModel:
         return sequence.chunk_tokens
 
     def _admit_waiting(self, budget: int, now_s: float) -> None:
-        while budget > 0 and self._waiting and len(self._running) < self.limits.max_num_seqs:
+        while budget > 0 and self._waiting and len(self._batch) < self.limits.max_num_seqs:
             sequence = self._waiting[0][1]
             if not sequence.queued:
                 heapq.heappop(self._waiting)
@@ -283,7 +286,7 @@ class EngineModel:
                 return  # head of the line: nobody overtakes a prompt that waits for memory
             heapq.heappop(self._waiting)
             self._unqueue(sequence)
-            self._running[sequence.request.seq_id] = sequence
+            self._batch.admit(sequence)
             if sequence.scheduled_s is None:
                 sequence.scheduled_s = now_s
             budget -= self._take_chunk(sequence, budget)
@@ -293,7 +296,7 @@ class EngineModel:
         cached = self.pool.match(sequence.request.block_hashes, (sequence.total_tokens - 1) // size)
         fresh = self._blocks_for(sequence.total_tokens) - len(cached)
         # A little is left for the decodes in the batch, or the newcomer would be preempted by their next tokens.
-        reserve = min(len(self._running), self.pool.blocks // 100)
+        reserve = min(len(self._batch), self.pool.blocks // 100)
         if self.pool.needs(cached, fresh) + reserve > self.pool.free:
             return False
         self.pool.share(cached)
@@ -301,54 +304,62 @@ class EngineModel:
         assert taken is not None
         sequence.blocks = cached + taken
         sequence.published_blocks = len(cached)
-        sequence.computed_tokens = len(cached) * size
+        sequence.computed(len(cached) * size)
         if not sequence.preemptions:
-            sequence.cached_tokens = sequence.computed_tokens
+            sequence.cached_tokens = len(cached) * size
             self.counters.prefix_queries_tokens += sequence.total_tokens
-            self.counters.prefix_hits_tokens += sequence.computed_tokens
+            self.counters.prefix_hits_tokens += sequence.cached_tokens
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
         self._leave_batch(sequence)
-        sequence.computed_tokens = 0
+        sequence.computed(0)
         sequence.preemptions += 1
         self.counters.preemptions += 1
         self._enqueue(sequence)
 
-    def _prefilled(self, sequence: Sequence) -> bool:
-        """Books the chunk that has run; True if the prompt is through and its next token is here."""
-        sequence.computed_tokens += sequence.chunk_tokens
-        sequence.chunk_tokens = 0
-        self._publish(sequence)
-        return sequence.computed_tokens == sequence.total_tokens
+    def _finish_prefills(self, now_s: float) -> list[Sequence]:
+        """Books the chunks that have run; returns the sequences whose prompt is through, their next token added."""
+        through = []
+        for sequence in self._prefilling:
+            if sequence.cancelled:
+                continue
+            computed_tokens = sequence.computed_tokens + sequence.chunk_tokens
+            sequence.computed(computed_tokens)
+            sequence.chunk_tokens = 0
+            self._publish(sequence)
+            if computed_tokens == sequence.total_tokens:
+                sequence.add_token(now_s=now_s)
+                through.append(sequence)
+            elif not sequence.generated or computed_tokens < sequence.total_tokens - 1:
+                continue
+            self._batch.begin_decode(sequence)
+        return through
+
+    def _note_first(self, sequence: Sequence, now_s: float) -> bool:
+        """True if the token just made was the sequence's first one."""
+        if sequence.first_token_s is not None:
+            return False
+        sequence.first_token_s = now_s
+        self.counters.prompt_tokens += sequence.request.prompt_tokens
+        self.counters.prompt_cached_tokens += sequence.cached_tokens
+        return True
 
     def _publish(self, sequence: Sequence) -> None:
-        hashes = sequence.request.block_hashes
-        full = min(sequence.computed_tokens // self.limits.block_size_tokens, len(hashes))
+        hashes, blocks = sequence.request.block_hashes, sequence.blocks
+        full = min(sequence.computed_tokens // self.limits.block_size_tokens, len(hashes), len(blocks))
         for index in range(sequence.published_blocks, full):
-            self.pool.publish(sequence.blocks[index], hashes[index])
+            self.pool.publish(blocks[index], hashes[index])
         sequence.published_blocks = max(sequence.published_blocks, full)
 
-    def _emit(self, sequence: Sequence, now_s: float) -> bool:
-        """Books one more token; True if it was the last one."""
-        if sequence.computed_tokens % self.limits.block_size_tokens == 0:
-            self._publish(sequence)
-        sequence.generated += 1
-        sequence.last_token_s = now_s
-        if sequence.first_token_s is None:
-            sequence.first_token_s = now_s
-            self.counters.prompt_tokens += sequence.request.prompt_tokens
-            self.counters.prompt_cached_tokens += sequence.cached_tokens
-        if sequence.generated < sequence.request.output_tokens:
-            return False
+    def _finish(self, sequence: Sequence, now_s: float) -> None:
         sequence.finish_reason = sequence.request.finish_reason
         sequence.finished_s = now_s
         del self._live[sequence.request.seq_id]
         self._leave_batch(sequence)
-        return True
 
     def _leave_batch(self, sequence: Sequence) -> None:
-        del self._running[sequence.request.seq_id]
+        self._batch.remove(sequence)
         self.pool.release(sequence.blocks)
         sequence.blocks = []
         sequence.published_blocks = 0

@@ -1,5 +1,6 @@
 """Continuous batching, chunked prefill, prefix hits, priority, preemption, in virtual time."""
 
+import sys
 from dataclasses import dataclass, field
 
 import pytest
@@ -231,3 +232,33 @@ def test_abort_all_returns_everything_in_arrival_order() -> None:
     assert [sequence.request.seq_id for sequence in dropped] == [0, 1, 2]
     assert {sequence.finish_reason for sequence in dropped} == {"abort"}
     assert run.model.unfinished == run.model.running == run.model.waiting == 0
+
+
+def test_a_step_that_only_decodes_costs_the_same_for_few_and_for_many() -> None:
+    assert calls_of_decode_steps(sequences=100) == calls_of_decode_steps(sequences=5)
+
+
+def calls_of_decode_steps(*, sequences: int) -> int:
+    """Python functions called in five steps in which no block fills and nobody ends."""
+    run = fast(max_num_seqs=200)
+    for _ in range(sequences):
+        run.submit(17, 100)
+    while run.model.waiting or run.model.running < sequences or not run.sequences[-1].generated:
+        run.step()
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        for _ in range(5):
+            plan = run.model.plan_step(now_s=run.now_s)
+            assert plan is not None
+            run.now_s += plan.duration_s
+            run.model.finish_step(now_s=run.now_s)
+    finally:
+        sys.setprofile(None)
+    assert {sequence.generated for sequence in run.sequences} == {6}
+    return calls
