@@ -277,7 +277,7 @@ def test_fc_63_outcomes_reach_status_log_and_metrics_without_prompts_or_keys(tmp
 
         rig.until(lambda: process()["outcomes"] == 10)
         assert process()["outcomes_unattributed"] == 0
-        summary = json.loads(rig.get_admin("/v1/outcomes") or b"")
+        summary = json.loads(rig.page("/v1/outcomes"))
         assert summary["statuses"] == {"200": 10}
         assert summary["ttft_p50_s"] > 0
         log = Path(rig.config.state_dir) / "gateway-gw" / "requests.ndjson"
@@ -285,7 +285,7 @@ def test_fc_63_outcomes_reach_status_log_and_metrics_without_prompts_or_keys(tmp
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         assert {line["cell"] for line in lines} <= set(CELLS)
         assert {line["status"] for line in lines} == {200}
-        page = rig.get_admin("/metrics") or b""
-        for text in (log.read_bytes(), page, rig.log.read_bytes(), rig.get_admin("/v1/status") or b""):
+        page = rig.page("/metrics")
+        for text in (log.read_bytes(), page, rig.log.read_bytes(), rig.page("/v1/status")):
             assert b"CANARY" not in text
         assert b'tradewind_gateway_model_ttft_seconds_count{model="m"} 10.0' in page

@@ -19,9 +19,9 @@ CELLS = ("a", "b", "c")
 
 def series(rig: Rig) -> dict[str, float]:
     """The endpoint picker's metrics."""
-    page = rig.get_admin("/metrics")
-    assert page is not None
-    lines = [line.split() for line in page.decode().splitlines() if line.startswith("tradewind_gateway_epp_")]
+    lines = [
+        line.split() for line in rig.page("/metrics").decode().splitlines() if line.startswith("tradewind_gateway_epp_")
+    ]
     return {name.removeprefix("tradewind_gateway_"): float(value) for name, value in lines}
 
 

@@ -106,10 +106,10 @@ def test_log_status_and_metrics_tell_of_picks_without_prompts_or_keys(fleet: Pic
     assert pick["picks"] >= pick["outcomes"] >= 5
     assert pick["decision_us"] > 0
     assert [row["cell_id"] for row in pick["cells"]] == list(CELLS)
-    page = fleet.rig.get_admin("/metrics") or b""
+    page = fleet.rig.page("/metrics")
     for name in (b"picks_total", b"pick_decision_seconds_total", b'pick_cell_slowness_ratio{cell="a"}'):
         assert b"tradewind_gateway_" + name in page
     told = command(fleet, answers[0].headers["x-request-id"], "--json").output.encode()
-    for text in (log.read_bytes(), page, fleet.rig.log.read_bytes(), fleet.rig.get_admin("/v1/status") or b"", told):
+    for text in (log.read_bytes(), page, fleet.rig.log.read_bytes(), fleet.rig.page("/v1/status"), told):
         assert b"CANARY" not in text
         assert EXPLAIN_KEY.encode() not in text

@@ -148,7 +148,7 @@ def test_fc_64_metrics_of_removed_cells_disappear(tmp_path: Path) -> None:
         control.show(*(ready_cell(f"east-{number}", engine.address) for number in range(3)))
 
         def page() -> bytes:
-            return rig.get_admin("/metrics") or b""
+            return rig.page("/metrics")
 
         rig.until(lambda: b'tradewind_gateway_cell_ready{cell="east-2"} 1.0' in page())
         control.remove("east-2")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,8 @@ _START = (
     "from tradewind.gateway.main import run; "
     "path = Path(sys.argv[1]); sys.exit(run(load(path), sys.argv[2], grid_file=path))"
 )
+
+PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -87,11 +90,25 @@ class Rig:
         except OSError:
             return None
 
+    def page(self, path: str) -> bytes:
+        """One admin page. A process that lives may be slow to answer on a busy machine; one that errs may not."""
+        began_s = time.monotonic()
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://{self.gateway.admin}{path}", timeout=10) as answer:
+                    return bytes(answer.read())
+            except urllib.error.HTTPError as error:
+                raise AssertionError(f"{path}: {error.code}: {self.log.read_text()[-4000:]}") from error
+            except OSError as error:
+                lives = self.process is not None and self.process.poll() is None
+                why = f"{path}: {error!r}, {'lives' if lives else 'has ended'}: {self.log.read_text()[-4000:]}"
+                assert lives, why
+                assert time.monotonic() - began_s < PATIENCE_S, why
+                time.sleep(0.05)
+
     def status(self) -> dict[str, "object"]:
         """The status document."""
-        page = self.get_admin("/v1/status")
-        assert page is not None, self.log.read_text()[-4000:]
-        decoded = json.loads(page)
+        decoded = json.loads(self.page("/v1/status"))
         assert isinstance(decoded, dict)
         return decoded
 
@@ -103,11 +120,10 @@ class Rig:
 
     def events(self) -> list[tuple[str, str | None]]:
         """(name, cell id) of every event kept, oldest first."""
-        page = self.get_admin("/v1/events?limit=1000")
-        assert page is not None
+        page = self.page("/v1/events?limit=1000")
         return [(row["name"], row["cell_id"]) for row in json.loads(page)["events"]]
 
-    def until(self, holds: Callable[[], object], *, within_s: float = 20.0) -> float:
+    def until(self, holds: Callable[[], object], *, within_s: float = PATIENCE_S) -> float:
         """Poll until `holds()`; seconds waited. Raises TimeoutError with the gateway's log."""
         started_s = time.monotonic()
         while not holds():
