@@ -4,7 +4,7 @@ import os
 
 import typer
 
-from tradewind.cli import asking, demo, doctor, epp, explain, files, lab, processes, sim
+from tradewind.cli import asking, demo, doctor, epp, explain, files, lab, processes, sim, workload
 
 app = typer.Typer(
     name="tradewind",
@@ -42,6 +42,7 @@ def _register() -> None:
     app.add_typer(lab.app, name="lab", no_args_is_help=True)
     app.command(hidden=True, epilog="Example: tradewind dashboard -f grid.yaml")(processes.dashboard)
     app.add_typer(sim.app, name="sim")
+    app.add_typer(workload.app, name="workload")
 
 
 _register()

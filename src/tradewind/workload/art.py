@@ -7,7 +7,7 @@ defaults are fitted to the paper's window of April 5: input mean 6.9k, median 5.
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, count
 
 from tradewind.workload.mooncake import BLOCK_TOKENS, Trace, TracedRequest
@@ -38,6 +38,14 @@ class _Conversation:
     tokens: int
     turns_left: int = 0
     blocks: list[int] = field(default_factory=list)
+
+
+def shape_for(*, rate_per_s: float, for_s: float) -> ArtShape:
+    """The shape at another rate or length: as many users as it takes for each to ask as often as in the window."""
+    whole = ArtShape()
+    share = (rate_per_s * for_s) / (whole.rate_per_s * whole.window_s)
+    users = max(1, round(whole.users * share))
+    return replace(whole, window_s=for_s, rate_per_s=rate_per_s, users=users)
 
 
 def art_trace(

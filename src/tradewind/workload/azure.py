@@ -1,4 +1,7 @@
-"""The slice of the Azure LLM inference trace 2023 (conversation) that ships with the project; CC-BY 4.0, see data/."""
+"""The Azure LLM inference traces (2023), and the slice of the conversations that ships with the project.
+
+The slice is CC-BY 4.0, see data/.
+"""
 
 import csv
 import gzip
@@ -7,11 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
-from pathlib import Path
 
+from tradewind.workload.errors import at_line
+from tradewind.workload.mooncake import Trace, TracedRequest
 from tradewind.workload.plan import Plan, Planned
 
 SLICE = "azure_conv_2023_slice.csv.gz"
+COLUMNS = "TIMESTAMP,ContextTokens,GeneratedTokens"
 MAX_ROWS = 1_000_000  # a longer trace is cut here
 
 
@@ -30,17 +35,8 @@ def shipped_slice() -> tuple[TraceRow, ...]:
     return tuple(parse_rows(io.StringIO(gzip.decompress(packed).decode("ascii"))))
 
 
-def read_trace(path: Path) -> tuple[TraceRow, ...]:
-    """The rows of a trace file (.csv or .csv.gz) in the public format. Raises OSError, ValueError."""
-    if path.suffix == ".gz":
-        with gzip.open(path, "rt", encoding="ascii", newline="") as text:
-            return tuple(parse_rows(text))
-    with path.open(encoding="ascii", newline="") as text:
-        return tuple(parse_rows(text))
-
-
-def parse_rows(lines: Iterable[str]) -> Iterator[TraceRow]:
-    """Rows of TIMESTAMP,ContextTokens,GeneratedTokens. Raises ValueError naming the line."""
+def parse_rows(lines: Iterable[str], *, name: str = "the trace") -> Iterator[TraceRow]:
+    """Rows of TIMESTAMP,ContextTokens,GeneratedTokens. Raises TraceError naming the line."""
     first: datetime | None = None
     for number, row in enumerate(csv.DictReader(lines), start=2):
         if number > MAX_ROWS:
@@ -48,12 +44,23 @@ def parse_rows(lines: Iterable[str]) -> Iterator[TraceRow]:
         try:
             # The trace has seven digits of a second; datetime takes six.
             at = datetime.fromisoformat(row["TIMESTAMP"][:26])
+            first = first or at
+            at_s = (at - first).total_seconds()
             prompt, output = int(row["ContextTokens"]), int(row["GeneratedTokens"])
         except (KeyError, TypeError, ValueError) as error:
-            columns = "TIMESTAMP,ContextTokens,GeneratedTokens"
-            raise ValueError(f"line {number} of the trace is not {columns}: {row}") from error
-        first = first or at
-        yield TraceRow(at_s=(at - first).total_seconds(), prompt_tokens=prompt, output_tokens=output)
+            raise at_line(name, number, f"{dict(row)} is not a row of {COLUMNS}") from error
+        if prompt < 0 or output < 0:
+            raise at_line(name, number, f"{prompt} and {output} tokens; write numbers that are not negative")
+        yield TraceRow(at_s=at_s, prompt_tokens=prompt, output_tokens=output)
+
+
+def as_trace(rows: Iterable[TraceRow]) -> Trace:
+    """The rows as requests that share nothing: the traces do not say what is in a prompt."""
+    requests = (
+        TracedRequest(at_s=row.at_s, prompt_tokens=max(1, row.prompt_tokens), output_tokens=max(1, row.output_tokens))
+        for row in rows
+    )
+    return Trace(requests=tuple(requests))
 
 
 def replay(rows: Sequence[TraceRow], *, rate_per_s: float, for_s: float, prefix: str, start: int = 0) -> Plan:

@@ -2,15 +2,15 @@
 
 One JSON object for each line: `timestamp` in milliseconds from the start, `input_length` and `output_length` in tokens,
 `hash_ids`: one number for each started block of 512 prompt tokens. Equal numbers at one position mean equal text up to
-and with that block; the last, partial block has a number too, and never counts as cached.
+and with that block; the last, partial block has a number too, and never counts as cached. Some traces add a `user_id`.
 """
 
-import gzip
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import msgspec
+
+from tradewind.workload.errors import at_line
 
 BLOCK_TOKENS = 512  # the format's
 MAX_ROWS = 1_000_000  # a longer trace is cut here
@@ -37,37 +37,49 @@ class Trace:
     block_tokens: int = BLOCK_TOKENS
 
 
-class _Row(msgspec.Struct, forbid_unknown_fields=False):
+class _Row(msgspec.Struct, omit_defaults=True):
     timestamp: float
     input_length: int
     output_length: int
-    hash_ids: list[int]
+    hash_ids: list[int] = []
+    user_id: int | str | None = None
 
 
-def read_mooncake(path: Path) -> Trace:
-    """The trace in a .jsonl or .jsonl.gz file. Raises OSError; ValueError naming the line."""
-    with path.open("rb") as raw:
-        lines = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
-        return Trace(requests=tuple(parse_mooncake(lines)))
-
-
-def parse_mooncake(lines: Iterable[bytes]) -> Iterator[TracedRequest]:
-    """Requests of the lines of a trace. Raises ValueError naming the line."""
+def parse_mooncake(
+    lines: Iterable[bytes], *, name: str = "the trace", block_tokens: int = BLOCK_TOKENS
+) -> Iterator[TracedRequest]:
+    """Requests of the lines of a trace. Raises TraceError naming the line."""
     decoder = msgspec.json.Decoder(_Row)
     for number, line in enumerate(lines, start=1):
         if number > MAX_ROWS:
             return
         try:
             row = decoder.decode(line)
-        except msgspec.DecodeError as error:
-            raise ValueError(f"line {number} of the trace is not a Mooncake row: {error}") from error
-        full = row.input_length // BLOCK_TOKENS
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise at_line(name, number, f"not a Mooncake row: {error}") from error
+        wrong = _wrong(row, block_tokens)
+        if wrong:
+            raise at_line(name, number, wrong)
         yield TracedRequest(
             at_s=row.timestamp / 1_000,
             prompt_tokens=max(1, row.input_length),
             output_tokens=max(1, row.output_length),
-            block_ids=tuple(row.hash_ids[:full]),
+            block_ids=tuple(row.hash_ids[: row.input_length // block_tokens]),
+            session="" if row.user_id is None else str(row.user_id),
         )
+
+
+def _wrong(row: _Row, block_tokens: int) -> str:
+    """What is wrong with a row; "" = nothing. A row without ids shares nothing."""
+    if row.timestamp < 0 or row.input_length < 0 or row.output_length < 0:
+        return "a negative timestamp or length; write milliseconds and tokens from 0 up"
+    wanted = -(-row.input_length // block_tokens)
+    if row.hash_ids and len(row.hash_ids) != wanted:
+        return (
+            f"{len(row.hash_ids)} hash_ids for {row.input_length} tokens, which are {wanted} blocks of {block_tokens};"
+            " is the trace's block of another size?"
+        )
+    return ""
 
 
 def mooncake_lines(trace: Trace) -> Iterator[bytes]:
@@ -77,7 +89,7 @@ def mooncake_lines(trace: Trace) -> Iterator[bytes]:
     encoder = msgspec.json.Encoder()
     for request in trace.requests:
         ids = list(request.block_ids)
-        if request.prompt_tokens > len(ids) * BLOCK_TOKENS:
+        while len(ids) * BLOCK_TOKENS < request.prompt_tokens:  # a full block without an id is shared with nobody
             ids.append(fresh)
             fresh += 1
         row = _Row(
@@ -85,8 +97,17 @@ def mooncake_lines(trace: Trace) -> Iterator[bytes]:
             input_length=request.prompt_tokens,
             output_length=request.output_tokens,
             hash_ids=ids,
+            user_id=request.session or None,
         )
         yield encoder.encode(row) + b"\n"
+
+
+def coarser(trace: Trace, block_tokens: int = BLOCK_TOKENS) -> Trace:
+    """The same requests in blocks of so many tokens, a multiple of the trace's: an id stands for all before it."""
+    assert block_tokens % trace.block_tokens == 0, "blocks can only be put together"
+    times = block_tokens // trace.block_tokens
+    requests = tuple(replace(request, block_ids=request.block_ids[times - 1 :: times]) for request in trace.requests)
+    return Trace(requests=requests, block_tokens=block_tokens)
 
 
 def mixed_hash(number: int) -> int:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tradewind.workload import arrivals, azure, lengths, prompts
+from tradewind.workload.errors import TraceError
+from tradewind.workload.files import read_trace
 from tradewind.workload.plan import assemble, duration_s, renamed
 from tradewind.workload.streams import stream
 
@@ -98,5 +100,5 @@ def test_replay_scales_gaps_only_and_wraps_around() -> None:
 def test_trace_that_is_none_says_which_line(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\nyesterday,1,2\n")
-    with pytest.raises(ValueError, match="line 3"):
-        azure.read_trace(path)
+    with pytest.raises(TraceError, match=r"trace.csv, line 3: .*yesterday"):
+        read_trace(path)
