@@ -63,13 +63,13 @@ class PickCounters:
 
 
 class Picker:
-    """One per gateway. `policy` is "cost" or the name of a policy for comparison, see `policies`."""
+    """One per gateway. `policy` is "cost", the name of a policy for comparison, see `policies`, or one of one's own."""
 
-    def __init__(self, settings: PickSettings, *, policy: str = "cost", index: PrefixView) -> None:
+    def __init__(self, settings: PickSettings, *, policy: str | Policy = "cost", index: PrefixView) -> None:
         self._settings = settings
         self._index = index
         self._cost = CostModel(settings.cost)
-        self._policy: Policy = policy_named(policy, settings, self._cost)
+        self._policy = policy_named(policy, settings, self._cost) if isinstance(policy, str) else policy
         self._fleet = PickFleet(settings, index)
         self._eligibility = Eligibility(settings)
         self._ledger = Ledger(lease_s=settings.lease_s, most=settings.max_bookings, floor=settings.cost.queue_floor)
@@ -128,7 +128,10 @@ class Picker:
         self._fleet.clear_limit(cell_id)
 
     def pick(self, request: Request, *, now_s: float, rng: Random) -> Decision | Refusal:
-        """A cell for this request, with its work booked at once; or why there is none."""
+        """A cell for this request, with its work booked at once; or why there is none.
+
+        Raises OwnPolicyError, with nothing booked, where a policy of one's own does not do what it should.
+        """
         pool = self._fleet.pool(request.model)
         if pool is None:
             kind, text = RefusalKind.UNKNOWN_MODEL, "no cell serves this model"

@@ -35,5 +35,5 @@ def policy_named(name: str, settings: PickSettings, model: CostModel) -> Policy:
     base, colon, option = name.partition(":")
     if base not in POLICIES or (colon and base not in _WITH_OPTION):
         known = ", ".join(_WITH_OPTION.get(known, known) for known in sorted(POLICIES))
-        raise ValueError(f"unknown pick policy {name!r}; known: {known}")
+        raise ValueError(f"unknown pick policy {name!r}; known: {known}, or a file.py:Name of one's own")
     return POLICIES[base](option, settings, model)
