@@ -17,6 +17,7 @@ from tradewind.sim.grid import SimGrid
 from tradewind.sim.invariants import run_checked
 from tradewind.sim.policy import Policy
 from tradewind.sim.scenario import Scenario
+from tradewind.sim.steered import PicksPolicy
 
 POLICIES = ("cost", "gorgo:.5/.1;index=unbounded", "least_request:N", "cache_aware", "session_affinity", "skywalker")
 
@@ -31,7 +32,8 @@ def test_the_live_picker_serves_all_and_keeps_nothing(written: str) -> None:
 
     result = run_checked(SimGrid(short("S2-multiturn", for_s=15.0), make, seed=4), replay="-")
     assert all(record.ok for record in result.records)
-    (picker,) = made
+    (policy,) = made
+    picker = policy.picker if isinstance(policy, PicksPolicy) else policy
     assert isinstance(picker, Picker)
     assert picker.outstanding() == {}
     assert picker.ledger.released == len(result.records)

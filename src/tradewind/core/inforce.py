@@ -115,3 +115,15 @@ def _doubtful(item: CellView | None, model: str) -> bool:
 def membership(target: Routing) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
     """Who is in which pool at which address, without weights."""
     return tuple((pool.model, tuple((e.cell_id, e.address) for e in pool.endpoints)) for pool in target.pools)
+
+
+def differs(old: CellView, new: CellView) -> bool:
+    """True when somebody should know at once: anything but readings and sequence."""
+    return (
+        old.state is not new.state
+        or old.silent != new.silent
+        or old.incarnation != new.incarnation
+        or old.cell.address != new.cell.address
+        or old.cell.capabilities != new.cell.capabilities
+        or old.telemetry.flags != new.telemetry.flags
+    )

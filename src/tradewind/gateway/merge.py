@@ -15,6 +15,7 @@ Rules, in order:
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from tradewind.core.inforce import differs
 from tradewind.model.cell import CellState
 from tradewind.model.telemetry import Telemetry
 from tradewind.model.view import CellView, GridView, ViewDelta, ViewVersion
@@ -170,7 +171,7 @@ class ViewMerger:
         winner = self._winner(cell_id)
         assert winner is not None
         drain_moved = view.draining != (held is not None and held.view.draining)
-        return drain_moved or before is None or _differs(before, winner.view)
+        return drain_moved or before is None or differs(before, winner.view)
 
     def _rank(self, view: CellView, *, current: CellView | None, contested: bool = False) -> None:
         """Give an incarnation its place; "" (a cell nobody has heard a heartbeat of) is the oldest.
@@ -254,18 +255,6 @@ class ViewMerger:
 
     def _drained(self, cell_id: str) -> bool:
         return any(c.connected and c.records[cell_id].view.draining for c in self._holders(cell_id))
-
-
-def _differs(old: CellView, new: CellView) -> bool:
-    """True when somebody should know at once: anything but readings and sequence."""
-    return (
-        old.state is not new.state
-        or old.silent != new.silent
-        or old.incarnation != new.incarnation
-        or old.cell.address != new.cell.address
-        or old.cell.capabilities != new.cell.capabilities
-        or old.telemetry.flags != new.telemetry.flags
-    )
 
 
 def aged(telemetry: Telemetry, *, held_s: float) -> Telemetry:

@@ -5,12 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from tradewind.engine.law import SlowDown
+from tradewind.engine.law import SlowDown, StepLoad, step_s
 from tradewind.engine.scheduler import EngineModel
 from tradewind.engine.sequence import Sequence, SequenceRequest
 from tradewind.model.telemetry import EngineReading
+from tradewind.sim.latencies import Latencies
 from tradewind.sim.loop import EventLoop
 from tradewind.sim.scenario import CellSpec
+from tradewind.sim.status import HTTP_OK
 
 MOST_STEPS = 16
 
@@ -33,6 +35,7 @@ class SimCell:
     def __init__(self, *, spec: CellSpec, loop: EventLoop, tell: CellEvents, most_steps: int = MOST_STEPS) -> None:
         self.spec = spec
         self.engine = EngineModel(profile=spec.profile, limits=spec.limits)
+        self.latencies = Latencies()
         self._loop = loop
         self._tell = tell
         self._most_steps = most_steps
@@ -53,6 +56,15 @@ class SimCell:
             self._cut(bisect_right(self._ends_s, self._loop.now_s))
         self.engine.slow = slow
 
+    def probed(self, prompt_tokens: int) -> tuple[int, float]:
+        """The status that a probe with so long a prompt gets, and after how long; its work is not booked.
+
+        It passes the queue, since a wait of seconds would say nothing more.
+        """
+        load = StepLoad(prompt_tokens, 0, 0, prompt_tokens * prompt_tokens / 2)
+        profile, slow = self.spec.profile, self.engine.slow
+        return HTTP_OK, slow.ingest * profile.ingest_s + step_s(profile, load, slow)
+
     def reading(self) -> EngineReading:
         """What the metrics page shows now."""
         self._settle()
@@ -62,6 +74,8 @@ class SimCell:
             running_requests=float(engine.running),
             kv_fill_ratio=engine.kv_used_ratio,
             kv_fill_max_ratio=engine.kv_used_ratio,
+            ttft_s=self.latencies.ttft_s(),
+            itl_s=self.latencies.itl_s(),
             prompt_tokens_total=float(counters.prompt_tokens),
             prompt_computed_tokens_total=float(counters.prompt_tokens - counters.prompt_cached_tokens),
             generation_tokens_total=float(counters.generation_tokens),
@@ -69,6 +83,9 @@ class SimCell:
             prefix_query_tokens_total=float(counters.prefix_queries_tokens),
             prefix_hit_tokens_total=float(counters.prefix_hits_tokens),
             preemptions_total=float(counters.preemptions),
+            finished_total=float(self.latencies.finished),
+            server_errors_total=0.0,
+            start_time_s=0.0,
         )
 
     def _begin(self) -> None:
@@ -116,7 +133,9 @@ class SimCell:
         self._ends_s = []
         outcome = self.engine.finish_step(now_s=self._loop.now_s)
         for sequence in outcome.first:
+            self.latencies.first(sequence, self._loop.now_s)
             self._tell.first(sequence)
         for sequence in outcome.finished:
+            self.latencies.last(sequence)
             self._tell.last(sequence)
         self._begin()

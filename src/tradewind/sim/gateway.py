@@ -3,23 +3,29 @@
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from tradewind.core.pick.cell import OthersLoad
 from tradewind.engine.sequence import Sequence, SequenceRequest
 from tradewind.model.decision import Refusal
 from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
+from tradewind.model.routing import ProbeOrder
 from tradewind.model.view import GridView, PathReading
 from tradewind.sim.cell import SimCell
-from tradewind.sim.journal import HTTP_OK, Entry, Journal
+from tradewind.sim.journal import Entry, Journal
 from tradewind.sim.loop import EventLoop
-from tradewind.sim.policy import Policy
+from tradewind.sim.policy import Policy, Ticks
 from tradewind.sim.scenario import Delays
+from tradewind.sim.status import HTTP_OK
 from tradewind.sim.telemetry import MODEL
 from tradewind.sim.wan import WanPath
 from tradewind.workload.mooncake import TracedRequest, mixed_hash
 
 _JITTER_ALPHA = 0.2  # as the live gateway smooths what its probes show
+_TICK_S = 1.0  # as the live gateway ticks, with ...
+_COALESCE_S = 0.01  # ... so long a wait for further causes of the same tick
+BYTES_PER_TOKEN = 4  # of a body, where a verdict looks at its size
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,7 +62,9 @@ class SimGateway:
         delays: Delays,
         jitter_s: float,
         block_tokens: int,
+        until_s: float,
     ) -> None:
+        """`until_s`: until then it ticks, if its policy does."""
         self.policy = policy
         self.in_flight = 0  # requests sent and not yet ended, as this gateway sees them
         self._ways = ways
@@ -67,6 +75,11 @@ class SimGateway:
         self._delays = delays
         self._jitter_s = jitter_s
         self._block_tokens = block_tokens
+        self._until_s = until_s
+        self._ticks = policy if isinstance(policy, Ticks) else None
+        self._ticked = 0  # an older plan of a tick finds another number here
+        self._hurries = False
+        self._probing: set[str] = set()
 
     def arrive(self, entry: Entry) -> None:
         """A client's request is here now."""
@@ -104,6 +117,7 @@ class SimGateway:
     def take_view(self, view: GridView) -> None:
         """A view arrives."""
         self.policy.observe_view(view, self._loop.now_s)
+        self._hear()
 
     def take_others(self, loads: Mapping[str, OthersLoad]) -> None:
         """Other gateways' outstanding work arrives."""
@@ -121,6 +135,47 @@ class SimGateway:
             way.rtt_s = rtt_s
             reading = PathReading(cell_id=way.cell.spec.cell_id, rtt_s=rtt_s, jitter_s=way.deviation_s, reachable=True)
             self.policy.observe_path(reading, now_s)
+        self._hear()
+
+    def tick(self) -> None:
+        """What the policy does each second; the next one follows by itself."""
+        if self._ticks is None:
+            return
+        now_s = self._loop.now_s
+        self._ticked += 1
+        self._hurries = False
+        for order in self._ticks.tick(now_s, self._chance.pick):
+            self._send_probe(order)
+        self._plan_tick(now_s + _TICK_S + _COALESCE_S)
+
+    def _hear(self) -> None:
+        """Something was heard: the next tick may have become urgent."""
+        if self._ticks is not None and self._ticks.urgent and not self._hurries:
+            self._hurries = True
+            self._plan_tick(self._loop.now_s + _COALESCE_S)
+
+    def _plan_tick(self, at_s: float) -> None:
+        if at_s <= self._until_s:
+            self._loop.at(at_s, partial(self._tick_planned, self._ticked))
+
+    def _tick_planned(self, number: int) -> None:
+        if number == self._ticked:
+            self.tick()
+
+    def _send_probe(self, order: ProbeOrder) -> None:
+        """A synthetic request of a refused shape; one at a time for each cell."""
+        if order.cell_id in self._probing:
+            return
+        self._probing.add(order.cell_id)
+        now_s, way = self._loop.now_s, self._by_id[order.cell_id]
+        status, took_s = way.cell.probed(max(1, order.prompt_bytes // BYTES_PER_TOKEN))
+        self._loop.at(now_s + way.path.rtt_s(now_s) + took_s, partial(self._probed, order, status))
+
+    def _probed(self, order: ProbeOrder, status: int) -> None:
+        assert self._ticks is not None
+        self._probing.discard(order.cell_id)
+        self._ticks.probed(order, status, self._loop.now_s)
+        self._hear()
 
     def _request(self, number: int, traced: TracedRequest, hashes: tuple[int, ...]) -> Request:
         return Request(
@@ -159,6 +214,7 @@ class SimGateway:
             cell_id=self._ways[entry.cell].cell.spec.cell_id,
             model=MODEL,
             status=HTTP_OK,
+            request_bytes=BYTES_PER_TOKEN * traced.prompt_tokens,
             ttft_s=entry.first_s - traced.at_s,
             attempt_s=0.0,
             duration_s=entry.end_s - traced.at_s,
@@ -168,6 +224,7 @@ class SimGateway:
         )
         entry.outcomes += 1
         self.policy.finished(entry.decision_id, outcome, self._loop.now_s)
+        self._hear()
 
     def _back_s(self, entry: Entry) -> float:
         """When what the engine sends now gets here; bytes of one stream keep their order."""

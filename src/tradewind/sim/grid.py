@@ -106,6 +106,7 @@ class SimGrid:
             delays=scenario.delays,
             jitter_s=scenario.wan.jitter_s,
             block_tokens=block_tokens,
+            until_s=scenario.for_s,
         )
 
     def _path(self, gateway: int, cell: int, base_s: float) -> WanPath:
@@ -133,6 +134,7 @@ class SimGrid:
         for gateway in self.gateways:
             gateway.take_view(self._feed.view(0.0))
             gateway.probe()
+            gateway.tick()
 
     def _beat(self) -> None:
         view = self._feed.view(self.loop.now_s)

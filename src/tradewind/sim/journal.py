@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 import xxhash
 
 from tradewind.measure.record import Failure, Record
+from tradewind.sim.status import HTTP_OK, HTTP_UNAVAILABLE
 from tradewind.workload.mooncake import TracedRequest
-
-HTTP_OK = 200
-HTTP_UNAVAILABLE = 503
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,13 +1,14 @@
 """What a simulated gateway asks of whoever decides: the live picker offers it, and so may a file of one's own."""
 
 import random
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from tradewind.core.pick.cell import OthersLoad
 from tradewind.model.decision import Decision, Refusal
 from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
+from tradewind.model.routing import ProbeOrder
 from tradewind.model.view import GridView, PathReading
 from tradewind.sim.scenario import Scenario
 
@@ -46,7 +47,22 @@ class Shares(Protocol):
 
 
 class Policy(Decides, Learns, Shares, Protocol):
-    """All of it; one object per gateway."""
+    """What every policy has; one object per gateway."""
+
+
+@runtime_checkable
+class Ticks(Protocol):
+    """What a policy may have beside: something to do each second, as scoring has."""
+
+    @property
+    def urgent(self) -> bool:
+        """What was heard since the last tick makes the next one due at once."""
+
+    def tick(self, now_s: float, rng: random.Random) -> Sequence[ProbeOrder]:
+        """A second has passed, or something urgent was heard; which cells to probe."""
+
+    def probed(self, order: ProbeOrder, status: int, now_s: float) -> None:
+        """The answer to a probe; status 0 if none came."""
 
 
 MakePolicy = Callable[[Scenario], Policy]  # a fresh policy for one gateway of this grid

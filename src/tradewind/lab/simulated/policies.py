@@ -1,4 +1,9 @@
-"""Policies by their written form: the live picker with a policy's name, and constants changed for an experiment.
+"""Policies by their written form: what a live gateway runs, with constants changed for an experiment.
+
+`weights`, `published:8`, `published:10`: the live scorer and shares, as `routing: weights`. `envoy_round_robin`,
+`envoy_least_request:2`, `envoy_random`: Envoy's own policies, as the gateway's baselines. See `steered`. The rest are
+policies of the live picker; with our own, `cost` and `pressure`, the scorer runs beside it as in a gateway, so that
+alerts and verdicts drain cells; `round_robin` and `least_request:N` are round robin and least request of a picker.
 
 `cost`, `gorgo:.5/.1`, `least_request:N`, ...: as in configuration. After it, `;constant=value` changes a constant of
 the recipe or of learning, e.g. `cost;tie_s=0;alpha=0.1`. `;index=unbounded` lets the prefix index grow without regard
@@ -11,21 +16,27 @@ from typing import Any, TypeVar
 from tradewind.core.pick.picker import Picker
 from tradewind.core.pick.settings import CostSettings, LearningSettings, PickSettings
 from tradewind.core.prefix.index import PrefixIndex
+from tradewind.core.scoring import make_scorer
+from tradewind.lab.simulated.constants import UnknownPolicyError, parsed
+from tradewind.lab.simulated.steered import FORMS, SETTINGS, steered_maker
 from tradewind.sim.policy import MakePolicy, Policy
 from tradewind.sim.scenario import Scenario
+from tradewind.sim.steered import PicksPolicy, Steer
+
+__all__ = ["UnknownPolicyError", "maker"]
 
 Settings = TypeVar("Settings", CostSettings, LearningSettings)
 
 _UNBOUNDED_BLOCKS = 1 << 18  # per cell: more than any run here has
-
-
-class UnknownPolicyError(ValueError):
-    """The written form names no policy, or no constant."""
+_STEERED = ("cost", "pressure")  # the picker's policies that are ours
 
 
 def maker(written: str) -> MakePolicy:
-    """Makes pickers of this written form. Raises UnknownPolicyError at once for a form that is none."""
+    """Makes policies of this written form. Raises UnknownPolicyError at once for a form that is none."""
     name, *changes = written.split(";")
+    steered = steered_maker(name, changes)
+    if steered is not None:
+        return steered
     cost, learning, bounded = CostSettings(), LearningSettings(), True
     for change in changes:
         key, _, value = change.partition("=")
@@ -42,7 +53,7 @@ def maker(written: str) -> MakePolicy:
     try:
         Picker(settings, policy=name, index=PrefixIndex())
     except ValueError as error:
-        raise UnknownPolicyError(str(error)) from error
+        raise UnknownPolicyError(f"{error}; without a picker: {', '.join(FORMS)}") from error
     return lambda scenario: _picker(scenario, name, settings, bounded=bounded)
 
 
@@ -54,7 +65,10 @@ def _picker(scenario: Scenario, name: str, settings: PickSettings, *, bounded: b
         index.set_capacity(cell.cell_id, blocks if bounded else _UNBOUNDED_BLOCKS)
     running = min(cell.limits.max_num_seqs for cell in scenario.cells)
     settings = replace(settings, cost=replace(settings.cost, max_running=min(settings.cost.max_running, running)))
-    return Picker(settings, policy=name, index=index)
+    picker = Picker(settings, policy=name, index=index)
+    if name not in _STEERED:
+        return picker
+    return PicksPolicy(Steer(make_scorer("recipe", "", SETTINGS), picks=True), picker)
 
 
 def _types(settings: CostSettings | LearningSettings) -> dict[str, type]:
@@ -62,10 +76,5 @@ def _types(settings: CostSettings | LearningSettings) -> dict[str, type]:
 
 
 def _changed(settings: Settings, key: str, value: str) -> Settings:
-    wanted = _types(settings)[key]
-    try:
-        new: float | bool = value in ("1", "true") if wanted is bool else wanted(value)
-    except ValueError as error:
-        raise UnknownPolicyError(f"{key}={value!r} is not a {wanted.__name__}") from error
-    changed: Any = {key: new}
+    changed: Any = {key: parsed(f"{key}={value}", value, _types(settings)[key])}
     return replace(settings, **changed)
