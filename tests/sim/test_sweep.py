@@ -79,7 +79,10 @@ def test_sets_stand_for_their_members_and_all_of_them_are_policies() -> None:
 
 def test_sweep_writes_every_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said: list[str] = []
-    rows = sweep([short("S2-D", for_s=8.0)], ["cost", "round_robin"], seeds=(1, 2), check=True, say=said.append)
+    rows, failures = sweep(
+        [short("S2-D", for_s=8.0)], ["cost", "round_robin"], seeds=(1, 2), check=True, say=said.append
+    )
+    assert not failures
     assert [(row.policy, row.seed) for row in rows] == [
         ("cost", 1),
         ("round_robin", 1),

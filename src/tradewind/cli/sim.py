@@ -38,18 +38,21 @@ def compare(
     from tradewind.lab.simulated.policies import UnknownPolicyError
     from tradewind.lab.simulated.sets import expanded
     from tradewind.lab.simulated.sweep import sweep, write_rows
-    from tradewind.sim.invariants import InvariantBrokenError
     from tradewind.sim.scenarios import scenario_named
 
     with explained(as_json=False):
         try:
             chosen = [scenario_named(name.strip()) for name in scenario.split(",")]
-            rows = sweep(chosen, expanded(policy), seeds=range(first_seed, first_seed + seeds), check=check, say=say)
+            rows, failures = sweep(
+                chosen, expanded(policy), seeds=range(first_seed, first_seed + seeds), check=check, say=say
+            )
         except KeyError as error:
             fail(str(error.args[0]), code=EXIT_USAGE)
         except UnknownPolicyError as error:
             fail(str(error), code=EXIT_USAGE)
-        except InvariantBrokenError as error:
-            fail(str(error))
         if json_file is not None:
             write_rows(json_file, rows)
+        for failure in failures:
+            say(f"\n{failure.error}{failure.policy} failed; replay: {failure.replay}")
+        if failures:
+            fail(f"{len(failures)} runs failed; their policies are not in the tables")

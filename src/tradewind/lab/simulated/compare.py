@@ -1,6 +1,7 @@
 """Policies on the same arrivals, paths and disturbances: figures per run, and paired differences with intervals."""
 
 import random
+import shlex
 from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
 
@@ -58,8 +59,14 @@ Progress = Callable[[str], None]
 def run_once(scenario: Scenario, make: MakePolicy, *, policy: str, seed: int, check: bool = False) -> RunRow:
     """One run to its figures. Raises InvariantBrokenError with the command that replays it, if `check`."""
     grid = SimGrid(scenario, make, seed=seed)
-    replay = f"tradewind sim compare --scenario {scenario.name} --policy {policy} --seeds 1 --first-seed {seed} --check"
-    return to_row(scenario, run_checked(grid, replay=replay) if check else grid.run(), policy=policy, seed=seed)
+    run = run_checked(grid, replay=replay_of(scenario, policy, seed)) if check else grid.run()
+    return to_row(scenario, run, policy=policy, seed=seed)
+
+
+def replay_of(scenario: Scenario, policy: str, seed: int) -> str:
+    """The command that runs one policy on one seed again."""
+    options = f"--scenario {scenario.name} --policy {shlex.quote(policy)} --seeds 1 --first-seed {seed}"
+    return f"tradewind sim compare {options} --check"
 
 
 def to_row(scenario: Scenario, run: RunResult, *, policy: str, seed: int) -> RunRow:

@@ -1,42 +1,65 @@
-"""Policies by their written form: what a live gateway runs, with constants changed for an experiment.
-
-`weights`, `published:8`, `published:10`: the live scorer and shares, as `routing: weights`. `envoy_round_robin`,
-`envoy_least_request:2`, `envoy_random`: Envoy's own policies, as the gateway's baselines. See `steered`. The rest are
-policies of the live picker; with our own, `cost` and `pressure`, the scorer runs beside it as in a gateway, so that
-alerts and verdicts drain cells; `round_robin` and `least_request:N` are round robin and least request of a picker.
+"""Policies by their written form: the live picker with a policy's name, and constants changed for an experiment.
 
 `cost`, `gorgo:.5/.1`, `least_request:N`, ...: as in configuration. After it, `;constant=value` changes a constant of
 the recipe or of learning, e.g. `cost;tie_s=0;alpha=0.1`. `;index=unbounded` lets the prefix index grow without regard
 to the engines' caches, as some published routers do; `bounded`, the default, is what every gateway of ours has.
+
+`file.py:Name[:option]`: a class of one's own, in the picker's place (`pick`) or in that of its policy (`choose`).
 """
 
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
+from tradewind.core.pick.ask import Policy as PickPolicy
 from tradewind.core.pick.picker import Picker
+from tradewind.core.pick.policies.own import policy_file
 from tradewind.core.pick.settings import CostSettings, LearningSettings, PickSettings
 from tradewind.core.prefix.index import PrefixIndex
-from tradewind.core.scoring import make_scorer
-from tradewind.lab.simulated.constants import UnknownPolicyError, parsed
-from tradewind.lab.simulated.steered import FORMS, SETTINGS, steered_maker
+from tradewind.lab.simulated.own import MakePickPolicy, is_whole, own_choice, own_whole
+from tradewind.runtime.policyfile import file_hash
 from tradewind.sim.policy import MakePolicy, Policy
 from tradewind.sim.scenario import Scenario
-from tradewind.sim.steered import PicksPolicy, Steer
-
-__all__ = ["UnknownPolicyError", "maker"]
 
 Settings = TypeVar("Settings", CostSettings, LearningSettings)
 
 _UNBOUNDED_BLOCKS = 1 << 18  # per cell: more than any run here has
-_STEERED = ("cost", "pressure")  # the picker's policies that are ours
+
+
+class UnknownPolicyError(ValueError):
+    """The written form names no policy, or no constant."""
 
 
 def maker(written: str) -> MakePolicy:
     """Makes policies of this written form. Raises UnknownPolicyError at once for a form that is none."""
     name, *changes = written.split(";")
-    steered = steered_maker(name, changes)
-    if steered is not None:
-        return steered
+    try:
+        file = policy_file(name)
+        if file is not None and is_whole(file):
+            return own_whole(file, changes)
+        settings, bounded = _changed_by(changes, written)
+        policy: MakePickPolicy = (lambda: name) if file is None else own_choice(file)
+        Picker(settings, policy=policy(), index=PrefixIndex())
+    except UnknownPolicyError:
+        raise
+    except ValueError as error:
+        raise UnknownPolicyError(str(error)) from error
+    return lambda scenario: _picker(scenario, policy(), settings, bounded=bounded)
+
+
+def fingerprint(written: str) -> str:
+    """Changes with the content of the file that a written form names; "" where it names none.
+
+    Raises UnknownPolicyError.
+    """
+    try:
+        file = policy_file(written.partition(";")[0])
+        return "" if file is None else file_hash(file)
+    except ValueError as error:
+        raise UnknownPolicyError(str(error)) from error
+
+
+def _changed_by(changes: list[str], written: str) -> tuple[PickSettings, bool]:
+    """Settings with these constants, and whether the index is bounded."""
     cost, learning, bounded = CostSettings(), LearningSettings(), True
     for change in changes:
         key, _, value = change.partition("=")
@@ -49,15 +72,10 @@ def maker(written: str) -> MakePolicy:
         else:
             known = ", ".join(sorted(_types(cost) | _types(learning) | {"index": str}))
             raise UnknownPolicyError(f"{written!r}: unknown constant {key!r}; known: {known}")
-    settings = PickSettings(cost=cost, learning=learning)
-    try:
-        Picker(settings, policy=name, index=PrefixIndex())
-    except ValueError as error:
-        raise UnknownPolicyError(f"{error}; without a picker: {', '.join(FORMS)}") from error
-    return lambda scenario: _picker(scenario, name, settings, bounded=bounded)
+    return PickSettings(cost=cost, learning=learning), bounded
 
 
-def _picker(scenario: Scenario, name: str, settings: PickSettings, *, bounded: bool) -> Policy:
+def _picker(scenario: Scenario, policy: str | PickPolicy, settings: PickSettings, *, bounded: bool) -> Policy:
     """The index holds each cell's KV blocks, over the number of gateways; the running cap is what engines are told."""
     index = PrefixIndex()
     for cell in scenario.cells:
@@ -65,10 +83,7 @@ def _picker(scenario: Scenario, name: str, settings: PickSettings, *, bounded: b
         index.set_capacity(cell.cell_id, blocks if bounded else _UNBOUNDED_BLOCKS)
     running = min(cell.limits.max_num_seqs for cell in scenario.cells)
     settings = replace(settings, cost=replace(settings.cost, max_running=min(settings.cost.max_running, running)))
-    picker = Picker(settings, policy=name, index=index)
-    if name not in _STEERED:
-        return picker
-    return PicksPolicy(Steer(make_scorer("recipe", "", SETTINGS), picks=True), picker)
+    return Picker(settings, policy=policy, index=index)
 
 
 def _types(settings: CostSettings | LearningSettings) -> dict[str, type]:
@@ -76,5 +91,10 @@ def _types(settings: CostSettings | LearningSettings) -> dict[str, type]:
 
 
 def _changed(settings: Settings, key: str, value: str) -> Settings:
-    changed: Any = {key: parsed(f"{key}={value}", value, _types(settings)[key])}
+    wanted = _types(settings)[key]
+    try:
+        new: float | bool = value in ("1", "true") if wanted is bool else wanted(value)
+    except ValueError as error:
+        raise UnknownPolicyError(f"{key}={value!r} is not a {wanted.__name__}") from error
+    changed: Any = {key: new}
     return replace(settings, **changed)

@@ -1,19 +1,31 @@
 """Runs every policy on every seed of every scenario, and shows each scenario as it is done."""
 
+import traceback
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
-from tradewind.lab.simulated.compare import RunRow, run_once
+from tradewind.lab.simulated.compare import RunRow, replay_of, run_once
 from tradewind.lab.simulated.policies import maker
 from tradewind.lab.simulated.sets import SETS
 from tradewind.lab.simulated.tables import best_lines, comparison_table
+from tradewind.sim.policy import MakePolicy
 from tradewind.sim.scenario import Scenario
 from tradewind.sim.scenarios import SCENARIOS
 
 _TABLE_WIDTH = 190
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRun:
+    """A run that raised; the others went on."""
+
+    policy: str
+    error: str  # a traceback
+    replay: str  # the command that runs it alone
 
 
 def sweep(
@@ -23,23 +35,47 @@ def sweep(
     seeds: Iterable[int],
     check: bool,
     say: Callable[[str], None],
-) -> list[RunRow]:
-    """All runs. Raises UnknownPolicyError before the first one, InvariantBrokenError if `check` finds something."""
+) -> tuple[list[RunRow], list[FailedRun]]:
+    """All runs, and those that raised. Raises UnknownPolicyError before the first one."""
     makers = {policy: maker(policy) for policy in policies}
     console = Console(width=_TABLE_WIDTH)
     rows: list[RunRow] = []
+    failures: list[FailedRun] = []
     seeds = list(seeds)
     for scenario in scenarios:
         done: list[RunRow] = []
+        failed: list[FailedRun] = []
         for seed in seeds:
             for policy, make in makers.items():
-                done.append(run_once(scenario, make, policy=policy, seed=seed, check=check))
-                say(progress(done[-1], len(done), len(seeds) * len(makers)))
-        console.print(comparison_table(done, title=f"{scenario.name}: {scenario.title}, {scenario.disturbance}"))
-        for line in best_lines(done):
-            console.print(line)
+                found = _tried(scenario, make, policy=policy, seed=seed, check=check)
+                if isinstance(found, RunRow):
+                    done.append(found)
+                    say(progress(found, len(done) + len(failed), len(seeds) * len(makers)))
+                else:
+                    failed.append(found)
+                    say(f"{scenario.name} seed {seed} {policy}: failed")
+        _show(console, scenario, done, failed)
         rows += done
-    return rows
+        failures += failed
+    return rows, failures
+
+
+def _tried(scenario: Scenario, make: MakePolicy, *, policy: str, seed: int, check: bool) -> RunRow | FailedRun:
+    try:
+        return run_once(scenario, make, policy=policy, seed=seed, check=check)
+    except Exception:  # noqa: BLE001  whatever it is, it is told with its traceback, and the others go on
+        return FailedRun(policy=policy, error=traceback.format_exc(), replay=replay_of(scenario, policy, seed))
+
+
+def _show(console: Console, scenario: Scenario, done: Sequence[RunRow], failed: Sequence[FailedRun]) -> None:
+    """The table of those policies that have all seeds: a mean over others would compare different loads."""
+    out = {failure.policy for failure in failed}
+    whole = [row for row in done if row.policy not in out]
+    if not whole:
+        return
+    console.print(comparison_table(whole, title=f"{scenario.name}: {scenario.title}, {scenario.disturbance}"))
+    for line in best_lines(whole):
+        console.print(line)
 
 
 def progress(row: RunRow, number: int, of: int) -> str:
