@@ -1,4 +1,9 @@
-"""Policies by their written form: the live picker with a policy's name, and constants changed for an experiment.
+"""Policies by their written form: what a live gateway runs, with constants changed for an experiment.
+
+`weights`, `published:8`, `published:10`: the live scorer and shares, as `routing: weights`. `envoy_round_robin`,
+`envoy_least_request:2`, `envoy_random`: Envoy's own policies, as the gateway's baselines. See `steered`. The rest are
+policies of the live picker; with our own, `cost` and `pressure`, the scorer runs beside it as in a gateway, so that
+alerts and verdicts drain cells; `round_robin` and `least_request:N` are round robin and least request of a picker.
 
 `cost`, `gorgo:.5/.1`, `least_request:N`, ...: as in configuration. After it, `;constant=value` changes a constant of
 the recipe or of learning, e.g. `cost;tie_s=0;alpha=0.1`. `;index=unbounded` lets the prefix index grow without regard
@@ -15,23 +20,29 @@ from tradewind.core.pick.picker import Picker
 from tradewind.core.pick.policies.own import policy_file
 from tradewind.core.pick.settings import CostSettings, LearningSettings, PickSettings
 from tradewind.core.prefix.index import PrefixIndex
+from tradewind.core.scoring import make_scorer
+from tradewind.lab.simulated.constants import UnknownPolicyError, parsed
 from tradewind.lab.simulated.own import MakePickPolicy, is_whole, own_choice, own_whole
+from tradewind.lab.simulated.steered import FORMS, SETTINGS, steered_maker
 from tradewind.runtime.policyfile import file_hash
 from tradewind.sim.policy import MakePolicy, Policy
 from tradewind.sim.scenario import Scenario
+from tradewind.sim.steered import PicksPolicy, Steer
+
+__all__ = ["UnknownPolicyError", "fingerprint", "maker"]
 
 Settings = TypeVar("Settings", CostSettings, LearningSettings)
 
 _UNBOUNDED_BLOCKS = 1 << 18  # per cell: more than any run here has
-
-
-class UnknownPolicyError(ValueError):
-    """The written form names no policy, or no constant."""
+_STEERED = ("cost", "pressure")  # the picker's policies that are ours; one from a file has all that they have
 
 
 def maker(written: str) -> MakePolicy:
     """Makes policies of this written form. Raises UnknownPolicyError at once for a form that is none."""
     name, *changes = written.split(";")
+    steered = steered_maker(name, changes)
+    if steered is not None:
+        return steered
     try:
         file = policy_file(name)
         if file is not None and is_whole(file):
@@ -42,7 +53,8 @@ def maker(written: str) -> MakePolicy:
     except UnknownPolicyError:
         raise
     except ValueError as error:
-        raise UnknownPolicyError(str(error)) from error
+        also = f"; without a picker: {', '.join(FORMS)}" if "; known: " in str(error) else ""
+        raise UnknownPolicyError(f"{error}{also}") from error
     return lambda scenario: _picker(scenario, policy(), settings, bounded=bounded)
 
 
@@ -83,7 +95,10 @@ def _picker(scenario: Scenario, policy: str | PickPolicy, settings: PickSettings
         index.set_capacity(cell.cell_id, blocks if bounded else _UNBOUNDED_BLOCKS)
     running = min(cell.limits.max_num_seqs for cell in scenario.cells)
     settings = replace(settings, cost=replace(settings.cost, max_running=min(settings.cost.max_running, running)))
-    return Picker(settings, policy=policy, index=index)
+    picker = Picker(settings, policy=policy, index=index)
+    if isinstance(policy, str) and policy not in _STEERED:
+        return picker
+    return PicksPolicy(Steer(make_scorer("recipe", "", SETTINGS), picks=True), picker)
 
 
 def _types(settings: CostSettings | LearningSettings) -> dict[str, type]:
@@ -91,10 +106,5 @@ def _types(settings: CostSettings | LearningSettings) -> dict[str, type]:
 
 
 def _changed(settings: Settings, key: str, value: str) -> Settings:
-    wanted = _types(settings)[key]
-    try:
-        new: float | bool = value in ("1", "true") if wanted is bool else wanted(value)
-    except ValueError as error:
-        raise UnknownPolicyError(f"{key}={value!r} is not a {wanted.__name__}") from error
-    changed: Any = {key: new}
+    changed: Any = {key: parsed(f"{key}={value}", value, _types(settings)[key])}
     return replace(settings, **changed)
