@@ -14,6 +14,7 @@ INTERNAL_PREFIXES = ("x-tw-", "x-envoy-")  # a client's headers of these names a
 _RULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}")  # part of a cluster's name
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 MAX_BODY_BYTES = 64 * 2**20  # of a body that a picker may be shown
+MIN_CAPTURE_BYTES, MAX_CAPTURE_BYTES = 2**20, 2**34
 MAX_RESIDENCY_RULES = 64  # each makes a route and a cluster of every pool
 
 
@@ -40,6 +41,10 @@ def _pick(at: str, gateway: GatewayConfig) -> Iterator[Problem]:
         what = "this is not the name of an environment variable"  # perhaps the key itself: it is not repeated
         write = "the variable that holds the key, e.g. TRADEWIND_EXPLAIN_KEY"
         yield Problem(where=f"{at}.pick.explain_key_env", what=what, write=write)
+    if gateway.pick.capture and not MIN_CAPTURE_BYTES <= gateway.pick.capture_max_bytes <= MAX_CAPTURE_BYTES:
+        what = f"{gateway.pick.capture_max_bytes} is no size for a capture"
+        write = f"{MIN_CAPTURE_BYTES} to {MAX_CAPTURE_BYTES}"
+        yield Problem(where=f"{at}.pick.capture_max_bytes", what=what, write=write)
     yield from _policy(at, gateway.pick.policy)
 
 

@@ -38,6 +38,8 @@ class PickConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_body_bytes: int = 8_388_608  # of each body that the picker may see
     session_header: str = ""  # requests with equal values of it stay together; "" = off
     explain_key_env: str = ""  # environment variable with the key that lets a client ask why; "" = nobody may
+    capture: str = ""  # file for everything the picker hears and decides, read by `tradewind replay`; "" = none
+    capture_max_bytes: int = 268_435_456  # the capture ends there
 
 
 class EppConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -147,6 +147,8 @@ class Shell:
         if state is not None:
             self._worker.saved.store(state)
         self._worker.request_log.write(self._worker.request_log.take())
+        if self._worker.desk is not None and self._worker.desk.capture is not None:
+            self._worker.desk.capture.write(self._worker.desk.capture.take())
         await self._picker.stop()
         if self._epp is not None:
             await self._epp.stop(grace_s=EPP_GRACE_S)
@@ -268,6 +270,9 @@ class Shell:
             lines = self._worker.request_log.take()
             if lines:
                 await asyncio.to_thread(self._worker.request_log.write, lines)
+            desk = self._worker.desk
+            if desk is not None and desk.capture is not None:
+                await asyncio.to_thread(desk.capture.write, desk.capture.take())
 
     async def _watch_config(self) -> None:
         while True:

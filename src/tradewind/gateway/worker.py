@@ -131,7 +131,7 @@ class Worker:
         self._take_models(view, self.steering.told.known_models(view))
         if self.desk is not None:
             self.desk.observe_view(view, now_s)
-            self.desk.picker.fleet.recall(state.memory.limits, now_s)
+            self.desk.picker.recall(state.memory.limits, now_s)
         self.ring.add("view.restored", None, f"{len(state.cells)} cells from disk")
         self._publish(restored, started_s=time.perf_counter())
         return True
@@ -396,4 +396,5 @@ class Worker:
 
 def _decides(config: GridConfig, gateway: GatewayConfig) -> tuple[object, ...]:
     """What a picker is built from, and cannot change while it runs."""
-    return (gateway.routing, gateway.site, gateway.pick.policy, gateway.pick.session_header, config.models)
+    own = (gateway.pick.policy, gateway.pick.session_header, gateway.pick.capture, gateway.pick.capture_max_bytes)
+    return (gateway.routing, gateway.site, own, config.models)

@@ -10,6 +10,7 @@ from math import exp
 from random import Random
 from typing import Protocol
 
+from tradewind.core.memory import LimitMemory
 from tradewind.core.pick.ask import Ask, Choice, Policy
 from tradewind.core.pick.cell import OthersLoad, PickCell
 from tradewind.core.pick.cost import CostModel
@@ -20,6 +21,7 @@ from tradewind.core.pick.learning import Teacher
 from tradewind.core.pick.ledger import Ledger
 from tradewind.core.pick.policies import policy_named
 from tradewind.core.pick.settings import PickSettings
+from tradewind.core.pick.tape import Heard, Tape, answer_kind
 from tradewind.core.pick.work import Booking
 from tradewind.model.decision import Decision, Refusal, RefusalKind
 from tradewind.model.outcome import Outcome
@@ -65,7 +67,10 @@ class PickCounters:
 class Picker:
     """One per gateway. `policy` is "cost", the name of a policy for comparison, see `policies`, or one of one's own."""
 
-    def __init__(self, settings: PickSettings, *, policy: str | Policy = "cost", index: PrefixView) -> None:
+    def __init__(
+        self, settings: PickSettings, *, policy: str | Policy = "cost", index: PrefixView, tape: Tape | None = None
+    ) -> None:
+        """`tape` hears everything that decisions depend on, and the decisions."""
         self._settings = settings
         self._index = index
         self._cost = CostModel(settings.cost)
@@ -76,6 +81,7 @@ class Picker:
         self._teacher = Teacher(settings, self._fleet, self._eligibility)
         self._others_s = -1e9  # when other gateways were last heard of
         self._number = 0
+        self._tape = tape
         self.counters = PickCounters()
 
     @property
@@ -100,38 +106,66 @@ class Picker:
 
     def observe_view(self, view: GridView, now_s: float) -> None:
         """The newest grid view: cells come, change and go."""
+        if self._tape is not None:
+            self._tape.note(Heard.VIEW, now_s, view)
         self._fleet.observe_view(view, now_s)
 
     def observe_path(self, reading: PathReading, now_s: float) -> None:
         """A probe of the path to one cell came back."""
+        if self._tape is not None:
+            self._tape.note(Heard.PATH, now_s, reading)
         self._fleet.observe_path(reading)
 
     def observe_pressure(self, rows: Sequence[WeightRow], now_s: float) -> None:
         """The newest weights; drained cells get nothing while their pool keeps another."""
+        if self._tape is not None:
+            self._tape.note(Heard.PRESSURE, now_s, rows)
         self._fleet.observe_pressure(rows)
 
     def observe_others(self, loads: Mapping[str, OthersLoad], now_s: float) -> None:
         """What other gateways have in flight per cell, summed over them; cells left out have none."""
+        if self._tape is not None:
+            self._tape.note(Heard.OTHERS, now_s, loads)
         self._others_s = now_s
         self._fleet.observe_others(loads)
 
     def set_reach(self, reach: Mapping[str, str]) -> None:
         """Cell id -> "ip:port" by which this gateway reaches it, where it is not the agent's address."""
+        if self._tape is not None:
+            self._tape.note(Heard.REACH, 0.0, reach)
         self._fleet.set_reach(reach)
 
     def set_unroutable(self, cell_ids: frozenset[str]) -> None:
         """Exactly these cells cannot be reached by their address through the proxy, so that nothing is sent there."""
+        if self._tape is not None:
+            self._tape.note(Heard.UNROUTABLE, 0.0, sorted(cell_ids))
         self._fleet.set_unroutable(cell_ids)
 
     def clear_limit(self, cell_id: str) -> None:
         """A probe of the refused length passed: what this picker learned of the cell's limit is void."""
+        if self._tape is not None:
+            self._tape.note(Heard.CLEAR_LIMIT, 0.0, cell_id)
         self._fleet.clear_limit(cell_id)
+
+    def recall(self, limits: Sequence[LimitMemory], now_s: float) -> None:
+        """Go on from limits that were learned before a restart."""
+        if self._tape is not None:
+            self._tape.note(Heard.RECALL, now_s, limits)
+        self._fleet.recall(limits, now_s)
 
     def pick(self, request: Request, *, now_s: float, rng: Random) -> Decision | Refusal:
         """A cell for this request, with its work booked at once; or why there is none.
 
         Raises OwnPolicyError, with nothing booked, where a policy of one's own does not do what it should.
         """
+        if self._tape is None:
+            return self._pick(request, now_s, rng)
+        self._tape.note(Heard.PICK, now_s, request)
+        found = self._pick(request, now_s, rng)
+        self._tape.note(answer_kind(found), now_s, found)
+        return found
+
+    def _pick(self, request: Request, now_s: float, rng: Random) -> Decision | Refusal:
         pool = self._fleet.pool(request.model)
         if pool is None:
             kind, text = RefusalKind.UNKNOWN_MODEL, "no cell serves this model"
@@ -158,12 +192,22 @@ class Picker:
 
     def first_token(self, decision_id: str, now_s: float) -> None:
         """The first body byte of the answer passed the gateway at `now_s`, which may lie in the past."""
+        if self._tape is not None:
+            self._tape.note(Heard.FIRST_TOKEN, now_s, decision_id)
+        self._first_token(decision_id, now_s)
+
+    def _first_token(self, decision_id: str, now_s: float) -> None:
         booking = self._ledger.first_token(decision_id, now_s)
         if booking is not None:
             self._teacher.on_first_token(booking, now_s)
 
     def served_by(self, decision_id: str, cell_id: str, now_s: float) -> None:
         """Another cell than was picked has the request: the work in flight and the prefix go with it."""
+        if self._tape is not None:
+            self._tape.note(Heard.SERVED_BY, now_s, (decision_id, cell_id))
+        self._served_by(decision_id, cell_id, now_s)
+
+    def _served_by(self, decision_id: str, cell_id: str, now_s: float) -> None:
         booking, cell = self._ledger.get(decision_id), self._fleet.get(cell_id)
         if booking is None or cell is None or booking.cell_id == cell_id:
             return
@@ -174,17 +218,27 @@ class Picker:
 
     def finished(self, decision_id: str, outcome: Outcome, now_s: float) -> None:
         """The outcome: releases exactly once and teaches. An unknown decision is counted, its outcome still teaches."""
+        if self._tape is not None:
+            self._tape.note(Heard.FINISHED, now_s, (decision_id, outcome))
         booking = self._ledger.get(decision_id)
         if booking is not None:
             if outcome.cell_id is not None:
-                self.served_by(decision_id, outcome.cell_id, now_s)
+                self._served_by(decision_id, outcome.cell_id, now_s)
             if (at_s := self._teacher.first_token_s(booking, outcome)) is not None:
-                self.first_token(decision_id, min(at_s, now_s))
+                self._first_token(decision_id, min(at_s, now_s))
         self._ledger.release(decision_id, now_s)
         self._teacher.on_outcome(booking, outcome, now_s)
 
+    def release(self, decision_id: str, now_s: float) -> None:
+        """A decision that nobody followed: its work is nowhere, and there is nothing to learn."""
+        if self._tape is not None:
+            self._tape.note(Heard.RELEASE, now_s, decision_id)
+        self._ledger.release(decision_id, now_s)
+
     def expire(self, now_s: float) -> int:
         """Releases requests whose lease is over; returns how many. Call it every second or so."""
+        if self._tape is not None:
+            self._tape.note(Heard.EXPIRE, now_s, None)
         self._fleet.forget_suspicions(now_s)
         return self._ledger.expire(now_s)
 

@@ -10,6 +10,8 @@ from tradewind.core.pick.quarantine import QuarantineSettings
 from tradewind.core.pick.settings import PickSettings
 from tradewind.core.prefix.index import PrefixIndex
 from tradewind.core.tokens.estimate import TokenEstimator
+from tradewind.gateway.files import gateway_dir
+from tradewind.gateway.pick.capture import Begin, Capture
 from tradewind.gateway.pick.desk import DeskSettings, PickDesk
 from tradewind.gateway.pick.late import late_settings
 from tradewind.gateway.requests.parse import ParserSettings, RequestParser
@@ -26,7 +28,10 @@ def make_desk(
     tokens = TokenEstimator()
     settings = PickSettings(site=gateway.site, known_models=tuple(config.models))
     parser = ParserSettings(chain_key=rng.getrandbits(64), session_header=gateway.pick.session_header.lower())
-    picker = Picker(settings, policy=gateway.pick.policy, index=index)
+    seed = rng.getrandbits(63)
+    begin = Begin(policy=gateway.pick.policy, seed=seed, settings=settings)
+    capture = make_capture(config, gateway, begin)
+    picker = Picker(settings, policy=gateway.pick.policy, index=index, tape=capture)
     picker.set_reach(gateway.reach)
     return PickDesk(
         picker,
@@ -36,7 +41,17 @@ def make_desk(
         settings=desk_settings(config, gateway),
         clock=clock,
         rng=rng,
+        ties=random.Random(seed),
+        capture=capture,
     )
+
+
+def make_capture(config: GridConfig, gateway: GatewayConfig, begin: Begin) -> Capture | None:
+    """None unless one is asked for. A relative path is in the gateway's folder."""
+    if not gateway.pick.capture:
+        return None
+    path = gateway_dir(config, gateway.id) / gateway.pick.capture
+    return Capture(path, begin, max_bytes=gateway.pick.capture_max_bytes)
 
 
 def desk_settings(config: GridConfig, gateway: GatewayConfig) -> DeskSettings:

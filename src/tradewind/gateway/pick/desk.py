@@ -16,10 +16,12 @@ import xxhash
 
 from tradewind.core.pick.picker import Picker
 from tradewind.core.pick.quarantine import DEFAULT_QUARANTINE, Quarantine, QuarantineSettings
+from tradewind.core.pick.tape import Heard
 from tradewind.core.pools import aliases
 from tradewind.core.prefix.index import PrefixIndex
 from tradewind.core.tokens.estimate import TokenEstimator
 from tradewind.core.tokens.shape import PromptShape
+from tradewind.gateway.pick.capture import Capture
 from tradewind.gateway.pick.late import NO_LIMITS, LateSettings, orders
 from tradewind.gateway.pick.memory import MAX_ID_CHARS, Memory, Sent, sent_of
 from tradewind.gateway.pick.others import Others
@@ -98,7 +100,10 @@ class PickDesk:
         settings: DeskSettings,
         clock: Callable[[], float],
         rng: random.Random,
+        ties: random.Random,
+        capture: Capture | None = None,
     ) -> None:
+        """`ties` is drawn from by picks alone, so that its seed and a `capture` tell every decision again."""
         self.picker = picker
         self.index = index
         self.tokens = tokens
@@ -108,7 +113,8 @@ class PickDesk:
         self.settings = settings
         self._parser = parser
         self._clock = clock
-        self._rng = rng
+        self.capture = capture
+        self._ties = ties
         self._boot = f"{rng.getrandbits(32):08x}-"  # a decision of a process before this one must not release ours
         self._open: OrderedDict[str, Sent] = OrderedDict()
         self._others = Others()
@@ -202,7 +208,7 @@ class PickDesk:
     ) -> Decision | Refusal:
         """Pick, and remember the request until its outcome comes. `follows`: id of a response that an engine stores."""
         home = self._at_home(request, follows, now_s) if follows else None
-        found = home or self.picker.pick(request, now_s=now_s, rng=self._rng)
+        found = home or self.picker.pick(request, now_s=now_s, rng=self._ties)
         name = ""
         if isinstance(found, Decision):
             name = self.name_of(found.decision_id)
@@ -224,7 +230,7 @@ class PickDesk:
         if cell is None or not (allowed is None or cell.within(allowed)):
             return None
         there = replace(request, allowed_addresses=(cell.address,))
-        found = self.picker.pick(there, now_s=now_s, rng=self._rng)
+        found = self.picker.pick(there, now_s=now_s, rng=self._ties)
         return found if isinstance(found, Decision) else None
 
     def _reply(self, decision: Decision, request: Request, headers: Mapping[str, str]) -> Reply:
@@ -302,7 +308,7 @@ class PickDesk:
         """Envoy did not wait for this answer, so the work is not where it was booked; there is nothing to learn."""
         if self._open.pop(decision_id, None) is not None:
             self.counters.late += 1
-            self.picker.ledger.release(decision_id, now_s)
+            self.picker.release(decision_id, now_s)
 
     # --- the grid ---------------------------------------------------------------------------------------------
 
@@ -323,14 +329,20 @@ class PickDesk:
         capacities = {item.cell.cell_id: self._blocks(item.cell.capabilities) for item in view.cells}
         for cell_id, blocks in capacities.items():
             if blocks is not None and self._capacities.get(cell_id) != blocks:
+                self._note_capacity(cell_id, blocks, now_s)
                 self.index.set_capacity(cell_id, blocks)
         for cell_id in sorted(self._capacities.keys() - capacities.keys()):
+            self._note_capacity(cell_id, None, now_s)
             self.index.remove_cell(cell_id)
             self._homes.forget(cell_id)
         self._capacities = capacities
         served = {(item.cell.capabilities.models, item.cell.capabilities.lora_models) for item in view.cells}
         if served != self._served:
             self._served, self._parser.aliases = served, aliases(served)
+
+    def _note_capacity(self, cell_id: str, blocks: int | None, now_s: float) -> None:
+        if self.capture is not None:
+            self.capture.note(Heard.CAPACITY, now_s, (cell_id, blocks))
 
     def _blocks(self, capabilities: Capabilities) -> int | None:
         """What of an engine's cache this gateway may think its own."""
