@@ -4,7 +4,7 @@ import os
 
 import typer
 
-from tradewind.cli import asking, demo, doctor, epp, explain, files, lab, processes, sim, workload
+from tradewind.cli import asking, demo, doctor, epp, explain, files, lab, load, processes, sim, workload
 
 app = typer.Typer(
     name="tradewind",
@@ -34,6 +34,7 @@ def _register() -> None:
         (processes.gateway, "tradewind gateway -f grid.yaml --id gateway"),
         (processes.emulate, "tradewind emulate -f grid.yaml"),
         (processes.relay, "tradewind relay --listen 127.0.0.1:9000 --to 127.0.0.1:8000 --rtt-ms 40"),
+        (load.load, "tradewind load http://127.0.0.1:8080 --class baseline_mixed --rate 10 --for 60"),
         (files.bootstrap, "tradewind bootstrap -f grid.yaml --id gateway > envoy.json"),
         (epp.epp_conformance, "tradewind epp-conformance --target 127.0.0.1:9002 --model demo"),
         (files.version, "tradewind version --json"),

@@ -14,6 +14,7 @@ from tradewind.workload.prompts import chat_body, prompt_text
 
 MAX_OPEN = 4_000  # requests in flight; beyond it a request is recorded as NOT_SENT
 CONNECT_TIMEOUT_S = 10.0
+Headers = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,13 +25,19 @@ class Target:
     model: str
     path: str = "/v1/chat/completions"
     timeout_s: float = 120.0  # for one request as a whole
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: Headers = ()
     stream: bool = True
+    tls: bool = False  # https, with the system's certificates
 
 
 def unique_text(planned: Planned) -> str:
     """A prompt that no other request begins like."""
     return prompt_text(planned.request_id, tokens=planned.prompt_tokens)
+
+
+def no_headers(_planned: Planned) -> Headers:
+    """No request has headers of its own."""
+    return ()
 
 
 class LoadClient:
@@ -42,10 +49,12 @@ class LoadClient:
         *,
         on_record: Callable[[Record], None] = lambda _record: None,
         text_of: Callable[[Planned], str] = unique_text,
+        headers_of: Callable[[Planned], Headers] = no_headers,
     ) -> None:
-        """`text_of` writes the prompt of a request; by default no two share anything."""
+        """`text_of` writes the prompt of a request; by default no two share anything. `headers_of`: on top."""
         self.target = target
         self._text_of = text_of
+        self._headers_of = headers_of
         self.records: list[Record] = []
         self.start_s = 0.0
         self.open = 0
@@ -77,7 +86,9 @@ class LoadClient:
         host, _, port = self.target.address.rpartition(":")
         try:
             async with asyncio.timeout(min(CONNECT_TIMEOUT_S, self.target.timeout_s)):
-                transport, _ = await loop.create_connection(lambda: exchange, host.strip("[]"), int(port))
+                transport, _ = await loop.create_connection(
+                    lambda: exchange, host.strip("[]"), int(port), ssl=self.target.tls or None
+                )
         except (OSError, TimeoutError) as error:
             detail = str(error) or f"no connection within {CONNECT_TIMEOUT_S:g} s"
             return replace(base, end_s=time.monotonic() - self.start_s, failure=Failure.REFUSED, detail=detail)
@@ -102,6 +113,7 @@ class LoadClient:
             ("x-request-id", planned.request_id),
             ("connection", "close"),
             *target.headers,
+            *self._headers_of(planned),
         )
         head = "".join(f"{name}: {value}\r\n" for name, value in headers)
         return f"POST {target.path} HTTP/1.1\r\n{head}\r\n".encode() + body

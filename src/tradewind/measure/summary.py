@@ -39,6 +39,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     slo_ttft_s: float
     for_s: float
     output_tokens_per_s: float
+    cached_ratio: float | None  # of the prompt tokens that engines counted, those from a prefix cache; None = not told
 
 
 def summarise(records: Sequence[Record], *, slo_ttft_s: float, for_s: float) -> Summary:
@@ -65,7 +66,19 @@ def summarise(records: Sequence[Record], *, slo_ttft_s: float, for_s: float) -> 
         slo_ttft_s=slo_ttft_s,
         for_s=for_s,
         output_tokens_per_s=tokens / for_s if for_s > 0 else 0.0,
+        cached_ratio=cached_ratio(served),
     )
+
+
+def cached_ratio(records: Iterable[Record]) -> float | None:
+    """Cached over all prompt tokens, of the requests whose engine told both."""
+    told = [
+        (record.usage_cached_tokens, record.usage_prompt_tokens)
+        for record in records
+        if record.usage_cached_tokens is not None and record.usage_prompt_tokens is not None
+    ]
+    prompt = sum(tokens for _, tokens in told)
+    return sum(cached for cached, _ in told) / prompt if prompt else None
 
 
 def percentiles(records: Iterable[Record], read: Callable[[Record], float | None]) -> Percentiles:

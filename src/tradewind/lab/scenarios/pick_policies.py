@@ -6,7 +6,7 @@ slow-downs (disturbance D) and requests that share nothing.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tradewind.config.schema import GridConfig
 from tradewind.lab import watch
@@ -19,12 +19,11 @@ from tradewind.measure.record import Record
 from tradewind.measure.summary import Summary, shares, summarise
 from tradewind.sim.disturbances import changes
 from tradewind.sim.faults import Change, Slow
-from tradewind.workload.art import ArtShape, art_trace
+from tradewind.workload.art import ArtShape, art_trace, shape_for
 from tradewind.workload.classes import baseline_mixed
 from tradewind.workload.mooncake import Trace
-from tradewind.workload.plan import Plan, Planned
-from tradewind.workload.prompts import BYTES_PER_TOKEN, TEMPLATE_BYTES, prompt_text
 from tradewind.workload.streams import stream
+from tradewind.workload.texts import Texts
 
 OURS, WEIGHTS = "cost", "weights"
 POLICIES = (OURS, "gorgo:.5/.1", "cache_aware", "least_request:N", "session_affinity", WEIGHTS)
@@ -69,10 +68,7 @@ def far_course(*, seed: int, for_s: float, state_dir: str, time_scale: float = 2
             policy=_picked_by(policy), max_num_seqs=ART_SEQUENCES, seed=seed, state_dir=state_dir, name="far",
         )  # fmt: skip
 
-    whole = ArtShape()
-    window_s = for_s / time_scale
-    users = max(1, round(whole.users * window_s / whole.window_s))  # each asks as often as in the whole trace
-    shape = replace(whole, window_s=window_s, users=users)
+    shape = shape_for(rate_per_s=ArtShape().rate_per_s, for_s=for_s / time_scale)
     trace = art_trace(stream(seed, "art"), shape=shape, time_scale=time_scale)
     return Course(name="far", grid=grid, trace=trace, for_s=for_s)
 
@@ -94,39 +90,6 @@ def _picked_by(policy: str) -> str:
 
 
 # --- one run ---------------------------------------------------------------------------------------------------------
-
-
-class Texts:
-    """Prompts of a trace: equal blocks give equal bytes, and what is no full block is the request's own."""
-
-    def __init__(self, trace: Trace, *, prefix: str) -> None:
-        self._requests = {f"{prefix}-{index}": request for index, request in enumerate(trace.requests)}
-        self._block_bytes = trace.block_tokens * BYTES_PER_TOKEN
-
-    def plan(self) -> Plan:
-        """The requests as the load client sends them."""
-        return tuple(
-            Planned(
-                request_id=request_id,
-                at_s=request.at_s,
-                prompt_tokens=request.prompt_tokens,
-                output_tokens=request.output_tokens,
-                kind=request.session or request.kind,
-            )
-            for request_id, request in self._requests.items()
-        )
-
-    def text_of(self, planned: Planned) -> str:
-        """The prompt of one of them."""
-        request = self._requests[planned.request_id]
-        blocks = "".join(_text(f"block {block}", self._block_bytes) for block in request.block_ids)
-        rest = request.prompt_tokens * BYTES_PER_TOKEN - TEMPLATE_BYTES - len(blocks)
-        return blocks + _text(planned.request_id, max(len(planned.request_id) + 1, rest))
-
-
-def _text(unique: str, length: int) -> str:
-    """So many bytes of English that begin like nothing else."""
-    return prompt_text(unique, tokens=(length + TEMPLATE_BYTES) // BYTES_PER_TOKEN + 1)[:length]
 
 
 async def run_policy(grid: LiveGrid, course: Course, *, policy: str) -> PolicyRun:
