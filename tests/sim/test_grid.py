@@ -98,7 +98,7 @@ def test_policies_meet_the_same_world() -> None:
     assert [entry.traced for entry in ours.journal.entries] == [entry.traced for entry in theirs.journal.entries]
     assert [entry.late_s for entry in ours.journal.entries] == [entry.late_s for entry in theirs.journal.entries]
     # Asked in another order and at other times, the network was the same.
-    paths = [[way.path.rtt_s(12.5) for way in grid.gateways[0]._ways] for grid in (ours, theirs)]
+    paths = [[way.path.rtt_s(12.5) for way in grid.gateways[0].ways] for grid in (ours, theirs)]
     assert paths[0] == paths[1]
 
 

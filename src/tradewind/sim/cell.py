@@ -2,19 +2,40 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
 
-from tradewind.engine.law import SlowDown, StepLoad, step_s
-from tradewind.engine.scheduler import EngineModel
+from tradewind.engine.board import Contention, EngineBoard, Heat
+from tradewind.engine.gpu import VRAM_USED_RATIO, GpuModel, signals
+from tradewind.engine.law import HEALTHY, SlowDown, StepLoad, step_s
+from tradewind.engine.scheduler import EngineModel, StepPlan
 from tradewind.engine.sequence import Sequence, SequenceRequest
-from tradewind.model.telemetry import EngineReading
+from tradewind.model.telemetry import EngineReading, GpuReading
 from tradewind.sim.latencies import Latencies
 from tradewind.sim.loop import EventLoop
 from tradewind.sim.scenario import CellSpec
-from tradewind.sim.status import HTTP_OK
+from tradewind.sim.status import HTTP_BAD_REQUEST, HTTP_OK, NO_ANSWER
 
 MOST_STEPS = 16
+STRESS_S = 0.25  # how often a board under stress is looked at
+WARM_UP_S = 1.0  # of a cold engine's first steps
+
+
+class Condition(Enum):
+    """What a look at the engine's port shows."""
+
+    DOWN = "down"  # nobody listens: dead, or loading its weights
+    WARMING = "warming"
+    SERVING = "serving"
+
+
+class Taken(Enum):
+    """What becomes of a request that reaches a cell."""
+
+    TAKEN = "taken"
+    NO_CONNECTION = "no connection"
+    TOO_LONG = "too long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,33 +57,83 @@ class SimCell:
         self.spec = spec
         self.engine = EngineModel(profile=spec.profile, limits=spec.limits)
         self.latencies = Latencies()
+        self.condition = Condition.SERVING
+        self.limit_tokens: int | None = None  # a fault: what is longer is refused, and nobody was told
+        self.board = EngineBoard(GpuModel(spec.profile.gpu), now_s=loop.now_s)
+        self._declared = HEALTHY  # slow-down by a disturbance, the board's aside
+        self._stressed = False
+        self._shown = (loop.now_s, replace(self.board.model.counters))  # at the exporter's last reading
+        self._started_s = 0.0
+        self._starts = 0
         self._loop = loop
         self._tell = tell
         self._most_steps = most_steps
         self._ends_s: list[float] = []  # of the steps of the run under way, ascending
         self._run = 0  # a cut run's old event finds another number here
 
-    def submit(self, request: SequenceRequest) -> None:
+    def submit(self, request: SequenceRequest) -> Taken:
         """A request reaches the engine's HTTP server now."""
+        tokens = request.prompt_tokens + request.output_tokens
+        if self.condition is Condition.DOWN:
+            return Taken.NO_CONNECTION
+        if not self._fits(tokens):
+            return Taken.TOO_LONG
         sequence = self.engine.submit(request, now_s=self._loop.now_s)
         if not self.engine.stepping:
             self._loop.at(sequence.ready_s, self._begin)
         else:
             self._cut(bisect_left(self._ends_s, sequence.ready_s))
+        return Taken.TAKEN
+
+    def cancel(self, seq_id: int) -> None:
+        """The request's connection is gone."""
+        if self.engine.stepping:
+            self._settle()
+            self._cut(0)
+        self.engine.cancel(seq_id, now_s=self._loop.now_s)
+
+    def kill(self) -> tuple[Sequence, ...]:
+        """The engine's process ends; what was inside, in order of arrival."""
+        dropped = self.engine.abort_all(now_s=self._loop.now_s)
+        self.board.ends(self._loop.now_s)
+        self._run += 1
+        self._ends_s = []
+        self.engine = EngineModel(profile=self.spec.profile, limits=self.spec.limits)
+        self.latencies = Latencies()
+        self._slow_now()
+        self.condition = Condition.DOWN
+        self._starts += 1
+        return dropped
+
+    def start(self, *, load_s: float, changed: Callable[[], None]) -> None:
+        """A new process begins to load, with empty caches; `changed`: its port opens, and later it serves."""
+        number = self._starts
+        self._loop.at(self._loop.now_s + load_s, partial(self._enter, Condition.WARMING, number, changed))
+        self._loop.at(self._loop.now_s + load_s + WARM_UP_S, partial(self._enter, Condition.SERVING, number, changed))
 
     def slow_down(self, slow: SlowDown) -> None:
         """Counts from the next step on."""
-        if self.engine.stepping:
-            self._cut(bisect_right(self._ends_s, self._loop.now_s))
-        self.engine.slow = slow
+        self._declared = slow
+        self._slow_now()
+
+    def stress(self, *, heat: Heat | None, contention: Contention | None) -> None:
+        """What the board is under from now on."""
+        self.board.heat, self.board.contention = heat, contention
+        if not self._stressed:
+            self._stressed = True
+            self._under_stress()
 
     def probed(self, prompt_tokens: int) -> tuple[int, float]:
         """The status that a probe with so long a prompt gets, and after how long; its work is not booked.
 
         It passes the queue, since a wait of seconds would say nothing more.
         """
-        load = StepLoad(prompt_tokens, 0, 0, prompt_tokens * prompt_tokens / 2)
         profile, slow = self.spec.profile, self.engine.slow
+        if self.condition is Condition.DOWN:
+            return NO_ANSWER, 0.0
+        if not self._fits(prompt_tokens + 1):
+            return HTTP_BAD_REQUEST, slow.ingest * profile.ingest_s
+        load = StepLoad(prompt_tokens, 0, 0, prompt_tokens * prompt_tokens / 2)
         return HTTP_OK, slow.ingest * profile.ingest_s + step_s(profile, load, slow)
 
     def reading(self) -> EngineReading:
@@ -85,28 +156,82 @@ class SimCell:
             preemptions_total=float(counters.preemptions),
             finished_total=float(self.latencies.finished),
             server_errors_total=0.0,
-            start_time_s=0.0,
+            start_time_s=self._started_s,
         )
+
+    def gpu_reading(self) -> GpuReading:
+        """What the exporter shows now: rates since it was last asked."""
+        now_s = self._loop.now_s
+        self.board.advance(now_s)
+        (then_s, before), gpu, model = self._shown, self.spec.profile.gpu, self.board.model
+        self._shown = (now_s, replace(model.counters))
+        shown = signals(before, model.counters, max(1e-6, now_s - then_s))
+        return GpuReading(
+            gpus=gpu.count,
+            util_ratio=shown.util_ratio,
+            vram_ratio=VRAM_USED_RATIO,
+            sm_active_ratio=shown.sm_active_ratio,
+            tensor_active_ratio=shown.tensor_active_ratio,
+            dram_active_ratio=shown.dram_active_ratio,
+            temperature_c=model.temperature_c,
+            sm_clock_hz=gpu.sm_clock_hz * model.clock_ratio,
+            power_w=model.power_w,
+            throttle_bits=model.throttle_bits,
+            pcie_bytes_per_s=shown.pcie_tx_bytes_per_s + shown.pcie_rx_bytes_per_s,
+        )
+
+    def _fits(self, tokens: int) -> bool:
+        limit = self.limit_tokens
+        return tokens <= self.spec.kv_capacity_tokens and (limit is None or tokens <= limit)
+
+    def _enter(self, condition: Condition, number: int, changed: Callable[[], None]) -> None:
+        if number != self._starts:
+            return  # killed again meanwhile
+        self.condition = condition
+        self._started_s = self._loop.now_s if condition is Condition.WARMING else self._started_s
+        changed()
+
+    def _under_stress(self) -> None:
+        """Looks at the board again and again, until it is well and cool."""
+        self._slow_now()
+        self._stressed = self.board.heat is not None or self.board.contention is not None or self._throttled
+        if self._stressed:
+            self._loop.at(self._loop.now_s + STRESS_S, self._under_stress)
+
+    @property
+    def _throttled(self) -> bool:
+        return self.board.model.clock_ratio < 1.0
+
+    def _slow_now(self) -> None:
+        slow = self._declared.times(self.board.advance(self._loop.now_s)) if self._stressed else self._declared
+        if slow == self.engine.slow:
+            return
+        if self.engine.stepping:
+            self._settle()
+            self._cut(0)
+        self.engine.slow = slow
 
     def _begin(self) -> None:
         if self.engine.stepping:
             return
         plan = self.engine.plan_step(now_s=self._loop.now_s)
         if plan is not None:
-            self._start_run(plan.duration_s)
+            self._start_run(plan)
             return
         ready_s = self.engine.next_ready_s()
         if ready_s is not None:
             self._loop.at(max(ready_s, self._loop.now_s), self._begin)
 
-    def _start_run(self, duration_s: float) -> None:
-        ends_s = [self._loop.now_s + duration_s]
+    def _start_run(self, plan: StepPlan) -> None:
+        ends_s = [self._loop.now_s + plan.duration_s]
         ready_s = self.engine.next_ready_s()  # somebody is in ingest: the run must not go past
         for next_s in self.engine.next_durations_s(most=self._most_steps - 1):
             if ready_s is not None and ends_s[-1] >= ready_s:
                 break
             ends_s.append(ends_s[-1] + next_s)
         self._ends_s = ends_s
+        prefill = plan.load.prefill_tokens > 0
+        self.board.on_step(self._loop.now_s, ends_s[-1], prefill=prefill, tensor_share=plan.tensor_share)
         self._await_end()
 
     def _await_end(self) -> None:
@@ -117,6 +242,7 @@ class SimCell:
         """End the run with its step number `last`, if it has so many."""
         if last + 1 < len(self._ends_s):
             del self._ends_s[last + 1 :]
+            self.board.ends(self._ends_s[-1])
             self._await_end()
 
     def _settle(self) -> None:

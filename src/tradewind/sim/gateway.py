@@ -6,37 +6,24 @@ from dataclasses import dataclass
 from functools import partial
 
 from tradewind.core.pick.cell import OthersLoad
-from tradewind.engine.sequence import Sequence, SequenceRequest
+from tradewind.measure.record import Failure
+from tradewind.model.cell import CellState
 from tradewind.model.decision import Refusal
-from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
 from tradewind.model.routing import ProbeOrder
-from tradewind.model.view import GridView, PathReading
-from tradewind.sim.cell import SimCell
-from tradewind.sim.journal import Entry, Journal
+from tradewind.model.view import GatewayReport, GridView, PathReading
+from tradewind.sim.carrier import CONNECT_TIMEOUT_S, Attempts, Carrier, Told, Way
+from tradewind.sim.cell import Condition
+from tradewind.sim.journal import BYTES_PER_TOKEN, Entry, Journal, to_outcome
 from tradewind.sim.loop import EventLoop
 from tradewind.sim.policy import Policy, Ticks
 from tradewind.sim.scenario import Delays
-from tradewind.sim.status import HTTP_OK
 from tradewind.sim.telemetry import MODEL
-from tradewind.sim.wan import WanPath
 from tradewind.workload.mooncake import TracedRequest, mixed_hash
 
 _JITTER_ALPHA = 0.2  # as the live gateway smooths what its probes show
 _TICK_S = 1.0  # as the live gateway ticks, with ...
 _COALESCE_S = 0.01  # ... so long a wait for further causes of the same tick
-BYTES_PER_TOKEN = 4  # of a body, where a verdict looks at its size
-
-
-@dataclass(slots=True, kw_only=True)
-class Way:
-    """The path to one cell, and what the probes of it showed."""
-
-    path: WanPath
-    cell: SimCell
-    index: int
-    rtt_s: float | None = None
-    deviation_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +33,8 @@ class Chance:
     pick: random.Random
     jitter: random.Random
     probe: random.Random  # jitter of the probes
+    noise: random.Random  # of messages on a noisy path, in order of arrival
+    retry: random.Random  # whom to ask next
 
 
 class SimGateway:
@@ -63,11 +52,15 @@ class SimGateway:
         jitter_s: float,
         block_tokens: int,
         until_s: float,
+        attempts: Attempts,
+        gate: bool,
+        gateway_id: str,
     ) -> None:
         """`until_s`: until then it ticks, if its policy does."""
         self.policy = policy
+        self.noisy = False  # some path will be: messages draw what they are late by
         self.in_flight = 0  # requests sent and not yet ended, as this gateway sees them
-        self._ways = ways
+        self.ways = ways
         self._by_id = {way.cell.spec.cell_id: way for way in ways}
         self._loop = loop
         self._journal = journal
@@ -76,6 +69,16 @@ class SimGateway:
         self._jitter_s = jitter_s
         self._block_tokens = block_tokens
         self._until_s = until_s
+        self._gateway_id = gateway_id
+        self._reports = 0
+        self.carrier = Carrier(
+            ways=ways,
+            attempts=attempts,
+            loop=loop,
+            told=Told(first=self._first_here, ended=self._ended),
+            gate=gate,
+            chance=chance.retry,
+        )
         self._ticks = policy if isinstance(policy, Ticks) else None
         self._ticked = 0  # an older plan of a tick finds another number here
         self._hurries = False
@@ -84,8 +87,11 @@ class SimGateway:
     def arrive(self, entry: Entry) -> None:
         """A client's request is here now."""
         now_s, traced = self._loop.now_s, entry.traced
-        there_s, entry.late_s = self._jitter(), self._jitter()  # for refused ones too: the stream must not shift
-        hashes = tuple(map(mixed_hash, traced.block_ids))
+        # For refused requests too, and whatever the path: the streams must not shift.
+        entry.there_s, entry.late_s = self._jitter(), self._jitter()
+        if self.noisy:
+            entry.noise = (max(0.0, self._chance.noise.gauss()), max(0.0, self._chance.noise.gauss()))
+        entry.hashes = hashes = tuple(map(mixed_hash, traced.block_ids))
         asked = self._request(entry.number, traced, hashes)
         decision = self.policy.pick(asked, now_s=now_s, rng=self._chance.pick)
         if isinstance(decision, Refusal):
@@ -93,29 +99,15 @@ class SimGateway:
             self._journal.note(b"refused", now_s, entry.number, -1)
             return
         way = self._by_id[decision.cell_id]
-        entry.cell, entry.decision_id = way.index, decision.decision_id
+        entry.decision_id, entry.alternatives = decision.decision_id, decision.alternatives
         entry.predicted_tokens = decision.matched_tokens
         self._journal.note(b"picked", now_s, entry.number, way.index)
         self.in_flight += 1
-        sequence = SequenceRequest(
-            seq_id=entry.number,
-            prompt_tokens=traced.prompt_tokens,
-            output_tokens=traced.output_tokens,
-            block_hashes=hashes,
-        )
-        self._loop.at(now_s + way.path.rtt_s(now_s) / 2 + there_s, lambda: way.cell.submit(sequence))
-
-    def first(self, entry: Entry, sequence: Sequence) -> None:
-        """The engine has made the first token; it gets here later."""
-        entry.cached_tokens = sequence.cached_tokens
-        self._loop.at(self._back_s(entry), lambda: self._first_here(entry))
-
-    def last(self, entry: Entry) -> None:
-        """The engine has made the last token."""
-        self._loop.at(self._back_s(entry), lambda: self._last_here(entry))
+        self.carrier.send(entry, way)
 
     def take_view(self, view: GridView) -> None:
         """A view arrives."""
+        self.carrier.ready = {item.cell.cell_id for item in view.cells if item.state is CellState.READY}
         self.policy.observe_view(view, self._loop.now_s)
         self._hear()
 
@@ -125,16 +117,44 @@ class SimGateway:
 
     def probe(self) -> None:
         """A round of probes comes back."""
+        for way in self.ways:
+            self._probe(way)
+        self._hear()
+
+    def lost(self, way: Way) -> None:
+        """A prober's connection broke: it is looked into at once."""
+        self._probe(way)
+        self._hear()
+
+    def report(self) -> GatewayReport:
+        """What control is told of the paths."""
+        self._reports += 1
+        paths = tuple(PathReading(cell_id=way.cell.spec.cell_id, reachable=way.reachable) for way in self.ways)
+        return GatewayReport(gateway_id=self._gateway_id, site="", sequence=self._reports, paths=paths)
+
+    def _probe(self, way: Way) -> None:
         now_s = self._loop.now_s
-        for way in self._ways:
-            rtt_s = way.path.rtt_s(now_s) + self._draw(self._chance.probe)
-            if way.rtt_s is not None:
-                step_s = abs(rtt_s - way.rtt_s)
-                before_s = step_s if way.deviation_s is None else way.deviation_s
-                way.deviation_s = before_s + _JITTER_ALPHA * (step_s - before_s)
-            way.rtt_s = rtt_s
-            reading = PathReading(cell_id=way.cell.spec.cell_id, rtt_s=rtt_s, jitter_s=way.deviation_s, reachable=True)
-            self.policy.observe_path(reading, now_s)
+        if way.cut_s is not None:
+            self._loop.at(now_s + CONNECT_TIMEOUT_S, partial(self._not_reached, way))
+            return
+        if way.cell.condition is Condition.DOWN:
+            self._not_reached(way)
+            return
+        rtt_s = way.path.rtt_s(now_s) + self._draw(self._chance.probe)
+        if way.noise_s:
+            rtt_s += way.noise_s * max(0.0, self._chance.probe.gauss())
+        if way.rtt_s is not None:
+            step_s = abs(rtt_s - way.rtt_s)
+            before_s = step_s if way.deviation_s is None else way.deviation_s
+            way.deviation_s = before_s + _JITTER_ALPHA * (step_s - before_s)
+        way.rtt_s, way.reachable = rtt_s, True
+        reading = PathReading(cell_id=way.cell.spec.cell_id, rtt_s=rtt_s, jitter_s=way.deviation_s, reachable=True)
+        self.policy.observe_path(reading, now_s)
+
+    def _not_reached(self, way: Way) -> None:
+        way.reachable = False
+        reading = PathReading(cell_id=way.cell.spec.cell_id, jitter_s=way.deviation_s, reachable=False)
+        self.policy.observe_path(reading, self._loop.now_s)
         self._hear()
 
     def tick(self) -> None:
@@ -192,46 +212,22 @@ class SimGateway:
 
     def _first_here(self, entry: Entry) -> None:
         now_s = self._loop.now_s
-        entry.first_s = now_s
         self._journal.note(b"first", now_s, entry.number, entry.cell or 0)
         seen_s = now_s + self._delays.first_token_s
         self._loop.at(seen_s, lambda: self.policy.first_token(entry.decision_id, now_s))
 
-    def _last_here(self, entry: Entry) -> None:
+    def _ended(self, entry: Entry) -> None:
         now_s = self._loop.now_s
-        entry.end_s = now_s
         self.in_flight -= 1
-        self._journal.note(b"last", now_s, entry.number, entry.cell or 0)
+        kind = b"last" if entry.failure is Failure.NONE else entry.failure.encode()
+        self._journal.note(kind, now_s, entry.number, entry.cell or 0)
         self._loop.at(now_s + self._delays.outcome_s, lambda: self._outcome(entry))
 
     def _outcome(self, entry: Entry) -> None:
-        assert entry.cell is not None
-        assert entry.first_s is not None
-        assert entry.end_s is not None
-        traced = entry.traced
-        outcome = Outcome(
-            request_id=f"r{entry.number}",
-            cell_id=self._ways[entry.cell].cell.spec.cell_id,
-            model=MODEL,
-            status=HTTP_OK,
-            request_bytes=BYTES_PER_TOKEN * traced.prompt_tokens,
-            ttft_s=entry.first_s - traced.at_s,
-            attempt_s=0.0,
-            duration_s=entry.end_s - traced.at_s,
-            prompt_tokens=traced.prompt_tokens,
-            cached_tokens=entry.cached_tokens,
-            completion_tokens=traced.output_tokens,
-        )
         entry.outcomes += 1
-        self.policy.finished(entry.decision_id, outcome, self._loop.now_s)
+        cells = tuple(self.ways[index].cell.spec.cell_id for index in entry.attempts)
+        self.policy.finished(entry.decision_id, to_outcome(entry, cells, model=MODEL), self._loop.now_s)
         self._hear()
-
-    def _back_s(self, entry: Entry) -> float:
-        """When what the engine sends now gets here; bytes of one stream keep their order."""
-        assert entry.cell is not None
-        now_s = self._loop.now_s
-        entry.due_s = max(entry.due_s, now_s + self._ways[entry.cell].path.rtt_s(now_s) / 2 + entry.late_s)
-        return entry.due_s
 
     def _jitter(self) -> float:
         return self._draw(self._chance.jitter) / 2

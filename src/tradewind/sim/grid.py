@@ -6,9 +6,10 @@ from functools import partial
 
 from tradewind.engine.sequence import Sequence
 from tradewind.measure.record import Record
+from tradewind.sim.carrier import Attempts, Way
 from tradewind.sim.cell import CellEvents, SimCell
 from tradewind.sim.disturbances import changes
-from tradewind.sim.gateway import Chance, SimGateway, Way, together
+from tradewind.sim.gateway import Chance, SimGateway, together
 from tradewind.sim.journal import Entry, Journal, to_record
 from tradewind.sim.loop import EventLoop
 from tradewind.sim.policy import MakePolicy
@@ -43,6 +44,7 @@ class SimGrid:
         self.loop = EventLoop()
         self.journal = Journal()
         self._seed = seed
+        self._attempts = Attempts()
         tell = CellEvents(first=self._first, last=self._last)
         self.cells = [SimCell(spec=spec, loop=self.loop, tell=tell) for spec in scenario.cells]
         trace = scenario.load(self._stream("load"))
@@ -50,7 +52,7 @@ class SimGrid:
             "a block of the load must be a block of every engine"
         )
         self.gateways = [self._gateway(index, make_policy, trace.block_tokens) for index in range(len(scenario.rtts_s))]
-        self._feed = Feed(self.cells)
+        self.feed = Feed(self.cells, scrape_s=scenario.delays.scrape_s)
         self._schedule_world()
         place = self._stream("gateway")
         for number, traced in enumerate(trace.requests):
@@ -67,6 +69,16 @@ class SimGrid:
     def step(self) -> bool:
         """One event; False at the end of the run."""
         return self.loop.step(until_s=self._until_s)
+
+    @property
+    def carried(self) -> int:
+        """Requests of the grid that are inside engines."""
+        return len(self._attempts.open)
+
+    @property
+    def foreign(self) -> int:
+        """Requests that came past all gateways, ended ones too."""
+        return self._world.foreign
 
     def result(self) -> RunResult:
         """What has happened so far."""
@@ -102,11 +114,16 @@ class SimGrid:
                 pick=self._stream(f"pick/{index}"),
                 jitter=self._stream(f"jitter/{index}"),
                 probe=self._stream(f"probe/{index}"),
+                noise=self._stream(f"noise/{index}"),
+                retry=self._stream(f"retry/{index}"),
             ),
             delays=scenario.delays,
             jitter_s=scenario.wan.jitter_s,
             block_tokens=block_tokens,
             until_s=scenario.for_s,
+            attempts=self._attempts,
+            gate=scenario.gate,
+            gateway_id=f"gateway-{index}",
         )
 
     def _path(self, gateway: int, cell: int, base_s: float) -> WanPath:
@@ -118,26 +135,52 @@ class SimGrid:
     def _schedule_world(self) -> None:
         """Everything that goes on whether or not requests come: disturbances, scrapes, heartbeats, probes."""
         scenario, loop = self.scenario, self.loop
-        sites = [spec.site for spec in scenario.cells]
-        end_s = scenario.for_s + _DISTURBED_AFTER_S
-        drawn = changes(scenario.disturbance, self._stream("disturbance"), sites=sites, until_s=end_s)
-        World(self.cells, loop).schedule(drawn)
+        self._disturb()
         delays, until_s = scenario.delays, scenario.for_s
-        loop.every(delays.scrape_s, lambda: self._feed.scrape(loop.now_s), until_s=until_s)
+        loop.every(delays.scrape_s, lambda: self.feed.scrape(loop.now_s), until_s=until_s)
         loop.every(delays.heartbeat_s, self._beat, until_s=until_s)
         for gateway in self.gateways:
             loop.every(delays.probe_s, gateway.probe, until_s=until_s)
         if delays.sync_s is not None and len(self.gateways) > 1:
             loop.every(delays.sync_s, self._exchange, until_s=until_s)
         # The first view is there before the first request: a gateway without one publishes nothing.
-        self._feed.scrape(0.0)
+        self.feed.scrape(0.0)
+        self.feed.beat(0.0)
         for gateway in self.gateways:
-            gateway.take_view(self._feed.view(0.0))
+            gateway.take_view(self.feed.view(0.0))
             gateway.probe()
             gateway.tick()
 
+    def _disturb(self) -> None:
+        """The profile's changes, and the scenario's own."""
+        scenario = self.scenario
+        sites = [spec.site for spec in scenario.cells]
+        end_s = scenario.for_s + _DISTURBED_AFTER_S
+        drawn = changes(scenario.disturbance, self._stream("disturbance"), sites=sites, until_s=end_s)
+        self._world = World(
+            cells=self.cells,
+            agents=self.feed.agents,
+            gateways=self.gateways,
+            attempts=self._attempts,
+            loop=self.loop,
+            beat=self._beat_one,
+        )
+        self._world.schedule([*drawn, *scenario.changes])
+
     def _beat(self) -> None:
-        view = self._feed.view(self.loop.now_s)
+        self.feed.beat(self.loop.now_s)
+        if self.feed.some_silent:
+            for gateway in self.gateways:
+                self.feed.report(gateway.report(), self.loop.now_s)
+        self._publish()
+
+    def _beat_one(self, cell: int) -> None:
+        """A heartbeat that did not wait for its time."""
+        self.feed.beat_one(cell, self.loop.now_s)
+        self._publish()
+
+    def _publish(self) -> None:
+        view = self.feed.view(self.loop.now_s)
         for gateway in self.gateways:
             self.loop.at(self.loop.now_s + VIEW_DELAY_S, partial(gateway.take_view, view))
 
@@ -149,9 +192,13 @@ class SimGrid:
             self.loop.at(self.loop.now_s + VIEW_DELAY_S, partial(gateway.take_others, loads))
 
     def _first(self, sequence: Sequence) -> None:
-        entry = self.journal.entries[sequence.request.seq_id]
-        self.gateways[entry.gateway].first(entry, sequence)
+        carried = self._attempts.open.get(sequence.request.seq_id)
+        if carried is not None:  # else it came past all gateways
+            carrier, attempt = carried
+            carrier.first(attempt, sequence)
 
     def _last(self, sequence: Sequence) -> None:
-        entry = self.journal.entries[sequence.request.seq_id]
-        self.gateways[entry.gateway].last(entry)
+        carried = self._attempts.open.pop(sequence.request.seq_id, None)
+        if carried is not None:
+            carrier, attempt = carried
+            carrier.last(attempt)

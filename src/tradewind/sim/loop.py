@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
-Action = Callable[[], None]
+Action = Callable[[], object]  # what it returns is nobody's business
 
 
 class EventLoop:

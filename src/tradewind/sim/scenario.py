@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tradewind.engine.profiles import Profile
 from tradewind.engine.scheduler import EngineLimits
+from tradewind.sim.faults import Change
 from tradewind.sim.wan import PRIVATE, WanProfile
 from tradewind.workload.mooncake import Trace
 
@@ -50,7 +51,9 @@ class Scenario:
     load: Load
     for_s: float  # the load lasts so long
     wan: WanProfile = PRIVATE
-    disturbance: str = "clean"
+    disturbance: str = "clean"  # a declared profile
+    changes: tuple[Change, ...] = ()  # and what happens beside
+    gate: bool = True  # the first-token gate, see docs/concepts/first-token-gate.md
     delays: Delays = Delays()
     warm_up_ratio: float = 0.1  # of the load's time: requests that arrive in it are not counted
 
