@@ -184,7 +184,7 @@ class Edge:
         finally:
             connection.close()
 
-    def outcome(self, request_id: str, *, within_s: float = 5.0) -> Outcome:
+    def outcome(self, request_id: str, *, within_s: float = 20.0) -> Outcome:
         """The outcome of the request with this id."""
         wait_for(lambda: any(o.request_id == request_id for o in self.gateway.outcomes), within_s)
         return next(o for o in self.gateway.outcomes if o.request_id == request_id)
@@ -221,7 +221,7 @@ def _encode(body: object) -> bytes:
     return body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
-def wait_for(found: Callable[[], object], within_s: float = 5.0) -> None:
+def wait_for(found: Callable[[], object], within_s: float = 20.0) -> None:
     """Poll until `found()` is true. Raises TimeoutError."""
     deadline = time.monotonic() + within_s
     while not found():

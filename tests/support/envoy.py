@@ -43,7 +43,7 @@ class RunningEnvoy:
         rows = json.loads(self.get(f"/stats?format=json&filter={pattern}"))["stats"]
         return {row["name"]: row["value"] for row in rows if "name" in row}
 
-    def wait_ready(self, *, timeout_s: float = 20.0) -> None:
+    def wait_ready(self, *, timeout_s: float = 60.0) -> None:
         """Until /ready says LIVE. Raises TimeoutError with the log's end."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:

@@ -27,7 +27,7 @@ _START = (
     "path = Path(sys.argv[1]); sys.exit(run(load(path), sys.argv[2], grid_file=path))"
 )
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0  # a shared machine stands still now and then; it costs nothing where all is well
 
 
 @dataclass(frozen=True)
