@@ -1,13 +1,15 @@
-"""The declared grids of the comparison of pickers: S1 to S5, clean and disturbed.
+"""The declared grids of the comparison of pickers: S1 to S6, clean and disturbed.
 
 S1 is like GORGO's set-up (three 2 x L40S cells far apart, ART-like trace), S2 a fleet of nine equal GPUs in three
-near sites, S3 three classes of hardware, S4 a hot prefix on S2's fleet, S5 two gateways on S1 and S2. What is assumed
-and in no publication: S3's slow class, the sessions of S3, and disturbance D.
+near sites, S3 three classes of hardware, S4 a hot prefix on S2's fleet, S5 two gateways on S1 and S2, S6 real
+conversations on twelve H200. What is assumed and in no publication: S3's slow class, the sessions of S3, and
+disturbance D.
 """
 
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice, permutations
 
 from tradewind.engine.profiles import PROFILES, Profile
 from tradewind.engine.scheduler import EngineLimits
@@ -15,6 +17,7 @@ from tradewind.sim.scenario import CellSpec, Delays, Load, Scenario
 from tradewind.sim.wan import PRIVATE, PUBLIC
 from tradewind.workload.art import art_trace
 from tradewind.workload.classes import BLOCK_TOKENS, baseline_mixed, hot_prefix
+from tradewind.workload.conversations import conversations
 from tradewind.workload.mooncake import BLOCK_TOKENS as ART_BLOCK_TOKENS
 from tradewind.workload.mooncake import Trace
 from tradewind.workload.sessions import CHAT, MULTITURN, sessions
@@ -54,9 +57,15 @@ _MIXED_CELLS = (
     *_cells("b-middle", PROFILES["h100"], 2, limits=_LIMITS),
     *_cells("c-far", PROFILES["h200"], 2, limits=_LIMITS),
 )
+_H200_CELLS = tuple(
+    cell
+    for site in ("a-near", "b-middle", "c-far")
+    for cell in _cells(site, PROFILES["h200"], 4, limits=EngineLimits(block_size_tokens=ART_BLOCK_TOKENS))
+)
 _L40S_RTTS_S = (0.032, 0.120, 0.218)
 _RTX_RTTS_S = (0.008,) * 3 + (0.022,) * 3 + (0.038,) * 3
 _MIXED_RTTS_S = (0.008,) * 2 + (0.022,) * 2 + (0.038,) * 2
+_H200_RTTS_S = (0.008,) * 4 + (0.022,) * 4 + (0.038,) * 4
 
 
 def _art(time_scale: float) -> Load:
@@ -114,6 +123,18 @@ def _s3(name: str, *, rate: float) -> Scenario:
     )
 
 
+def _s6() -> Scenario:
+    for_s, scale = 900.0, 1.5
+    return Scenario(
+        name="S6",
+        title="12 x H200, RTT 8/22/38 ms, Mooncake's conversations up to 32k tokens, time scale 1.5",
+        cells=_H200_CELLS,
+        rtts_s=(_H200_RTTS_S,),
+        load=lambda rng: conversations(rng, for_s=for_s, most_prompt_tokens=32_768, time_scale=scale),
+        for_s=for_s,
+    )
+
+
 def _two_gateways(of: Scenario, name: str, sync_s: float | None) -> Scenario:
     return replace(
         of,
@@ -137,6 +158,7 @@ def _all() -> dict[str, Scenario]:
         _s3("S3-D", rate=3.2),
         _rtx("S4", "40 % with a hot prefix of 6k", _hot, rate=17.0, for_s=150.0),
         _rtx("S4-D", "40 % with a hot prefix of 6k", _hot, rate=13.0, for_s=180.0),
+        _s6(),
     ]
     exchanged = [("250ms", 0.25), ("1s", 1.0), ("3s", 3.0), ("never", None)]
     pairs = [
@@ -155,3 +177,13 @@ def scenario_named(name: str) -> Scenario:
     if name not in SCENARIOS:
         raise KeyError(f"unknown scenario {name!r}; known: {', '.join(SCENARIOS)}")
     return SCENARIOS[name]
+
+
+def permuted(scenario: Scenario, number: int) -> Scenario:
+    """The same with each gateway's paths in another order over the cells; 0 is the declared one.
+
+    Where cells are equal, nothing changes but which of them is near: what a hash, a name or a tie decides.
+    """
+    count = len(scenario.cells)
+    order = next(islice(permutations(range(count)), number, None))
+    return replace(scenario, rtts_s=tuple(tuple(rtts[place] for place in order) for rtts in scenario.rtts_s))
