@@ -110,6 +110,13 @@ def test_telemetry_is_late() -> None:
     assert set(made[0].paths) == {cell.cell_id for cell in SCENARIOS["S2-D"].cells}
 
 
+def test_a_view_is_as_late_as_the_scenario_says() -> None:
+    made: list[InTurn] = []
+    scenario = short("S2-D")
+    SimGrid(replace(scenario, delays=replace(scenario.delays, view_s=2.0)), in_turn(made), seed=3).run()
+    assert made[0].views[:2] == [0.0, 2.0]
+
+
 def test_gateways_hear_of_each_other_in_the_given_period() -> None:
     made: list[InTurn] = []
     SimGrid(short("S5b-1s"), in_turn(made), seed=3).run()

@@ -21,7 +21,6 @@ from tradewind.workload.streams import stream
 
 DRAIN_S = 600.0  # what has not ended so long after the load is a timeout
 _DISTURBED_AFTER_S = 120.0  # disturbances go on while the last requests are served
-VIEW_DELAY_S = 0.1  # agent -> control -> gateway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,14 +181,16 @@ class SimGrid:
     def _publish(self) -> None:
         view = self.feed.view(self.loop.now_s)
         for gateway in self.gateways:
-            self.loop.at(self.loop.now_s + VIEW_DELAY_S, partial(gateway.take_view, view))
+            self.loop.at(self.loop.now_s + self.scenario.delays.view_s, partial(gateway.take_view, view))
 
     def _exchange(self) -> None:
         """Every gateway's outstanding work goes to all others, by way of control."""
         told = [dict(gateway.policy.outstanding()) for gateway in self.gateways]
         for index, gateway in enumerate(self.gateways):
-            loads = together([loads for other, loads in enumerate(told) if other != index], age_s=VIEW_DELAY_S)
-            self.loop.at(self.loop.now_s + VIEW_DELAY_S, partial(gateway.take_others, loads))
+            loads = together(
+                [loads for other, loads in enumerate(told) if other != index], age_s=self.scenario.delays.view_s
+            )
+            self.loop.at(self.loop.now_s + self.scenario.delays.view_s, partial(gateway.take_others, loads))
 
     def _first(self, sequence: Sequence) -> None:
         carried = self._attempts.open.get(sequence.request.seq_id)

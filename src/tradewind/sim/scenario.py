@@ -36,6 +36,7 @@ class Delays:
     outcome_s: float = 0.05  # Envoy buffers the access log so long
     scrape_s: float = 1.0  # period of an agent's scrape
     heartbeat_s: float = 0.5  # period of heartbeats
+    view_s: float = 0.1  # from agent by way of control to gateway
     probe_s: float = 1.0  # period of RTT probes
     sync_s: float | None = 0.5  # period in which gateways exchange outstanding work; None = never
 
