@@ -24,6 +24,7 @@ class EngineLimits:
     token_budget: int = 2048  # tokens per step
     block_size_tokens: int = 16
     kv_capacity_tokens: int = 0  # 0 = the profile's
+    schedules_ahead: bool = False  # a batch is made while the one before it runs, from what was known at its start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,9 @@ class EngineModel:
         self._live: dict[int, Sequence] = {}
         self._plan: StepPlan | None = None
         self._prefilling: list[Sequence] = []  # of the step in progress
+        self._began_s: float | None = None  # the newest step; None when there was nothing to do after it
+        self._ended_s = 0.0  # the step before the next one
+        self._ended = 0  # sequences that ended with it
 
     # -- what a driver reads ------------------------------------------------------------------------------------------
 
@@ -148,14 +152,19 @@ class EngineModel:
     def plan_step(self, *, now_s: float) -> StepPlan | None:
         """Builds the next batch; None if there is nothing to do. `finish_step` must follow before the next plan."""
         assert self._plan is None, "finish the step in progress first"
-        self.take_ready(now_s=now_s)
+        known_s = self._began_s if self.limits.schedules_ahead and self._ended_s == now_s else None
+        self.take_ready(now_s=now_s if known_s is None else known_s)
         preempted = self._grow_decodes()
         decodes = len(self._batch.decodes)
         budget = self._continue_prefills(self.limits.token_budget - decodes)
         if not preempted:
-            self._admit_waiting(budget, now_s)
+            self._admit_waiting(
+                budget, now_s, places=self.limits.max_num_seqs - (0 if known_s is None else self._ended)
+            )
         if not decodes and not self._prefilling:
+            self._began_s = None
             return None
+        self._began_s = now_s
         load = StepLoad(
             prefill_tokens=sum(sequence.chunk_tokens for sequence in self._prefilling),
             decodes=decodes,
@@ -188,6 +197,7 @@ class EngineModel:
         self.counters.generation_tokens += len(decoded) + len(through)
         self._plan = None
         self._prefilling = []
+        self._ended_s, self._ended = now_s, len(finished)
         return StepOutcome(decoded + tuple(through), first, tuple(finished), load.prefill_tokens + load.decodes)
 
     def next_durations_s(self, *, most: int) -> list[float]:
@@ -215,6 +225,7 @@ class EngineModel:
         batch = self._batch
         assert batch.steps_to_end() > count, "the last token needs a step of its own"
         batch.advance(count, ended_s=ended_s)
+        self._began_s = ended_s
         self.counters.steps += count
         self.counters.generation_tokens += count * len(batch.decodes)
         while (sequence := batch.pop_full()) is not None:
@@ -276,8 +287,8 @@ class EngineModel:
         self._prefilling.append(sequence)
         return sequence.chunk_tokens
 
-    def _admit_waiting(self, budget: int, now_s: float) -> None:
-        while budget > 0 and self._waiting and len(self._batch) < self.limits.max_num_seqs:
+    def _admit_waiting(self, budget: int, now_s: float, *, places: int) -> None:
+        while budget > 0 and self._waiting and len(self._batch) < places:
             sequence = self._waiting[0][1]
             if not sequence.queued:
                 heapq.heappop(self._waiting)

@@ -52,8 +52,8 @@ class Run:
             self.step()
 
 
-def fast(**limits: int) -> Run:
-    return Run(EngineModel(profile=FAST, limits=EngineLimits(**limits)))
+def fast(*, schedules_ahead: bool = False, **limits: int) -> Run:
+    return Run(EngineModel(profile=FAST, limits=EngineLimits(schedules_ahead=schedules_ahead, **limits)))
 
 
 def test_one_request_takes_ingest_prefill_and_decodes() -> None:
@@ -262,3 +262,48 @@ def calls_of_decode_steps(*, sequences: int) -> int:
         sys.setprofile(None)
     assert {sequence.generated for sequence in run.sequences} == {6}
     return calls
+
+
+@pytest.mark.parametrize(("ahead", "tokens_before"), [(False, 2), (True, 3)])
+def test_an_engine_that_schedules_ahead_takes_a_newcomer_one_step_later(ahead: bool, tokens_before: int) -> None:
+    run = fast(schedules_ahead=ahead)
+    first = run.submit(100, 40)
+    run.step()
+    assert run.model.plan_step(now_s=run.now_s) is not None
+    run.now_s += 0.05
+    second = run.submit(100, 1)  # while the second step runs
+    run.now_s += 0.05
+    run.model.finish_step(now_s=run.now_s)
+    while second.first_token_s is None:
+        begun_with = first.generated
+        run.step()
+    assert begun_with == tokens_before
+
+
+@pytest.mark.parametrize(("ahead", "gap_steps"), [(False, 0), (True, 1)])
+def test_an_engine_that_schedules_ahead_gives_a_place_away_one_step_after_it_is_free(
+    ahead: bool, gap_steps: int
+) -> None:
+    run = fast(schedules_ahead=ahead, max_num_seqs=2)
+    staying = run.submit(50, 30)
+    leaving = run.submit(50, 3)
+    run.step()
+    waiting = run.submit(50, 5)
+    while leaving.finished_s is None:
+        run.step()
+    ended_with = staying.generated
+    while waiting.first_token_s is None:
+        run.step()
+    assert staying.generated - ended_with - 1 == gap_steps
+
+
+def test_an_idle_engine_that_schedules_ahead_begins_at_once() -> None:
+    run = fast(schedules_ahead=True)
+    first = run.submit(100, 1)
+    run.to_end()
+    run.now_s += 1.0
+    second = run.submit(100, 1)
+    run.to_end()
+    assert first.first_token_s is not None
+    assert second.first_token_s is not None
+    assert second.first_token_s - second.arrival_s == pytest.approx(first.first_token_s - first.arrival_s)

@@ -1,0 +1,1 @@
+"""The engine model against three runs of real vLLM engines, request by request."""
