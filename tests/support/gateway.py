@@ -199,7 +199,13 @@ class Load:
 
 @contextlib.contextmanager
 def gateway_rig(
-    directory: Path, controls: Sequence[str], *, envoy: bool = True, models: Sequence[str] = (), **settings: object
+    directory: Path,
+    controls: Sequence[str],
+    *,
+    envoy: bool = True,
+    models: Sequence[str] = (),
+    allow_policy_files: bool = False,
+    **settings: object,
 ) -> Iterator[Rig]:
     """A started gateway for controls at these addresses and, unless told otherwise, its Envoy."""
     ports = [free_port() for _ in range(3)]
@@ -216,6 +222,7 @@ def gateway_rig(
         models=list(models),
         controls=[ControlConfig(id=f"control-{number}", listen=listen) for number, listen in enumerate(controls)],
         gateways=[gateway],
+        allow_policy_files=allow_policy_files,
     )
     grid_file = directory / "grid.json"
     grid_file.write_bytes(msgspec.json.encode(config))

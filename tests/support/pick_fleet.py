@@ -108,8 +108,12 @@ def pick_fleet(
     residency: Sequence[ResidencyConfig] = (),
     timeout_s: float = 0.05,
     first_token: FirstTokenConfig | None = None,
+    policy: str = "cost",
 ) -> Iterator[PickFleet]:
-    """Cells a, b and c, picked from once this returns; `limits`: what a cell says of its max_model_len."""
+    """Cells a, b and c, picked from once this returns; `limits`: what a cell says of its max_model_len.
+
+    Files of policies are allowed.
+    """
     sites, limits = sites or {}, limits or {}
     with contextlib.ExitStack() as stack:
         stack.enter_context(pytest.MonkeyPatch.context()).setenv(EXPLAIN_ENV, EXPLAIN_KEY)
@@ -117,7 +121,8 @@ def pick_fleet(
         control = stack.enter_context(ViewControl())
         settings: dict[str, object] = {
             "routing": routing,
-            "pick": PickConfig(explain_key_env=EXPLAIN_ENV, timeout_s=timeout_s),
+            "pick": PickConfig(explain_key_env=EXPLAIN_ENV, timeout_s=timeout_s, policy=policy),
+            "allow_policy_files": True,
         }
         settings |= {"residency": list(residency), "first_token": first_token or FirstTokenConfig()}
         rig = stack.enter_context(gateway_rig(directory, [control.address], **settings))  # type: ignore[arg-type]

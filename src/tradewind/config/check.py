@@ -12,6 +12,7 @@ from tradewind.config.check_gate import gate_problems
 from tradewind.config.check_pick import pick_problems
 from tradewind.config.errors import ConfigError, Problem
 from tradewind.config.schema import GridConfig
+from tradewind.core.pick.policies.own import path_of
 from tradewind.engine.profiles import PROFILES
 
 Checks = Iterator[Problem]
@@ -28,6 +29,7 @@ def check(grid: GridConfig, *, source: str = "grid.yaml", base: Path = Path()) -
     """
     problems = [problem for rule in RULES for problem in rule(grid)]
     problems.extend(_scenario(grid, base))
+    problems.extend(_policy_files(grid, base))
     if problems:
         raise ConfigError(source, problems)
     return grid
@@ -316,6 +318,15 @@ def _scenario(grid: GridConfig, base: Path) -> Checks:
     if name and not (base / name).is_file():
         what = f"there is no file {str(base / name)!r}"
         yield Problem(where="$.emulation.scenario", what=what, write="a path relative to the grid file")
+
+
+def _policy_files(grid: GridConfig, base: Path) -> Checks:
+    for index, gateway in enumerate(grid.gateways):
+        path = path_of(gateway.pick.policy) if grid.allow_policy_files else ""
+        if path and not (base / path).is_file():
+            what = f"there is no file {str(base / path)!r}"
+            write = "file.py:Name with a path relative to the grid file"
+            yield Problem(where=f"$.gateways[{index}].pick.policy", what=what, write=write)
 
 
 def _unknown(where: str, noun: str, name: str, known: Iterable[str]) -> Problem:

@@ -7,6 +7,7 @@ from tradewind.config.errors import Problem
 from tradewind.config.schema import GatewayConfig, GridConfig
 from tradewind.core.pick.cost import CostModel
 from tradewind.core.pick.policies import policy_named
+from tradewind.core.pick.policies.own import policy_file
 from tradewind.core.pick.settings import PickSettings
 
 _HEADER = re.compile(r"[a-z0-9!#$%&'*+.^|~-]{1,64}")  # no underscore: Envoy drops such headers
@@ -23,6 +24,7 @@ def pick_problems(grid: GridConfig, *, sites: list[str]) -> Iterator[Problem]:
     for index, gateway in enumerate(grid.gateways):
         at = f"$.gateways[{index}]"
         yield from _pick(at, gateway)
+        yield from _policy(at, gateway.pick.policy, files=grid.allow_policy_files)
         yield from _epp(at, gateway)
         yield from _residency(at, gateway, sites)
 
@@ -45,16 +47,20 @@ def _pick(at: str, gateway: GatewayConfig) -> Iterator[Problem]:
         what = f"{gateway.pick.capture_max_bytes} is no size for a capture"
         write = f"{MIN_CAPTURE_BYTES} to {MAX_CAPTURE_BYTES}"
         yield Problem(where=f"{at}.pick.capture_max_bytes", what=what, write=write)
-    yield from _policy(at, gateway.pick.policy)
 
 
-def _policy(at: str, name: str) -> Iterator[Problem]:
+def _policy(at: str, name: str, *, files: bool) -> Iterator[Problem]:
     settings = PickSettings()
     try:
+        if policy_file(name) is not None:
+            if not files:
+                what = f"{name!r} is a file of Python, and this grid runs none"
+                yield Problem(where=f"{at}.pick.policy", what=what, write="allow_policy_files: true beside `grid:`")
+            return
         policy_named(name, settings, CostModel(settings.cost))
     except ValueError as error:
         what, _, known = str(error).partition("; known: ")
-        write = f"one of {known}" if known else "least_request:2, least_request:N or gorgo:.5/.1"
+        write = f"one of {known}" if known else "least_request:2, least_request:N, gorgo:.5/.1 or file.py:Name"
         yield Problem(where=f"{at}.pick.policy", what=what, write=write)
 
 

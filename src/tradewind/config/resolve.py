@@ -21,7 +21,9 @@ from tradewind.config.schema import (
     EppConfig,
     GatewayConfig,
     GridConfig,
+    PickConfig,
 )
+from tradewind.core.pick.policies.own import path_of
 from tradewind.engine.profiles import PROFILES
 
 Item = TypeVar("Item", ControlConfig, GatewayConfig, AgentConfig, CellConfig)
@@ -40,11 +42,17 @@ def load_checked(path: Path | str) -> GridConfig:
 
 
 def absolute(grid: GridConfig, base: Path) -> GridConfig:
-    """Grid with `state_dir` and the scenario file as absolute paths."""
+    """Grid with `state_dir`, the scenario file and files of policies as absolute paths."""
     emulation = grid.emulation
     if emulation is not None and emulation.scenario:
         emulation = replace(emulation, scenario=str(base / emulation.scenario))
-    return replace(grid, state_dir=str(base / grid.state_dir), emulation=emulation)
+    gateways = [replace(item, pick=_absolute_policy(item.pick, base)) for item in grid.gateways]
+    return replace(grid, state_dir=str(base / grid.state_dir), emulation=emulation, gateways=gateways)
+
+
+def _absolute_policy(pick: PickConfig, base: Path) -> PickConfig:
+    path = path_of(pick.policy)
+    return replace(pick, policy=str(base / path) + pick.policy.removeprefix(path)) if path else pick
 
 
 def resolved_path(grid: GridConfig) -> Path:

@@ -33,7 +33,7 @@ class LimitsConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class PickConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a gateway with `routing: pick` decides per request; times in seconds."""
 
-    policy: str = "cost"  # or a baseline of the same interface; `tradewind validate` lists them
+    policy: str = "cost"  # or a baseline of the same interface, `tradewind validate` lists them; or file.py:Name
     timeout_s: float = 0.05  # a picker that takes longer leaves the request to the weights
     max_body_bytes: int = 8_388_608  # of each body that the picker may see
     session_header: str = ""  # requests with equal values of it stay together; "" = off
@@ -203,3 +203,4 @@ class GridConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     emulation: EmulationConfig | None = None
     dashboard: str = "127.0.0.1:0"  # HTTP: live page, read-only; "" = none
     plaintext: bool = False  # True: parts may talk unencrypted on addresses other than loopback
+    allow_policy_files: bool = False  # True: gateways run the Python files that their pick.policy names

@@ -122,6 +122,7 @@ class PickStatus(Row, frozen=True, kw_only=True):
     left: int  # to the weights, since nothing was certain
     late: int  # picks that Envoy did not wait for
     faults: int
+    policy_failures: int  # of a policy file: the request was picked by the weights
     refusals: dict[str, int]  # by kind: why no cell was chosen
     first_tokens: int  # told while the request ran
     outcomes: int  # joined with a decision

@@ -219,9 +219,8 @@ class Worker:
             self.ring.add("cell.forgotten", cell_id, "unreachable, and no control has listed it for ten minutes")
         step = self.last = self.steering.tick(now_s=now_s)
         self._take_cells(step.view)
-        if self.desk is not None:
-            self.desk.tick(step.view, step.decision.rows, now_s)
-        self.ring.take(step.events, now_s=now_s)
+        failed = self.desk.tick(step.view, step.decision.rows, now_s) if self.desk is not None else ()
+        self.ring.take((*step.events, *failed), now_s=now_s)
         models_changed = self._take_models(step.view, step.known)
         target = self.steering.in_force if step.publish is None and models_changed else step.publish
         if target is not None and (not self.gateway.baseline or step.membership_changed or models_changed):

@@ -139,7 +139,8 @@ def pick_line(status: Json) -> str:
         f"{_integer(pick.get('left'))} left to the weights",
         f"{_integer(pick.get('refused'))} refused",
     ]
-    parts += [f"{_integer(pick.get(name))} {name}" for name in ("moved", "late", "expired", "faults") if pick.get(name)]
+    rare = ("moved", "late", "expired", "faults", "policy_failures")
+    parts += [f"{_integer(pick.get(name))} {name.replace('_', ' ')}" for name in rare if pick.get(name)]
     return ", ".join(parts) + (f" ({refused})" if refused else "")
 
 

@@ -1,10 +1,13 @@
 """Sections on picking and residency that make no sense say where and what to write."""
 
+from pathlib import Path
+
 import pytest
 
 from tradewind.config.check import check
 from tradewind.config.errors import ConfigError
 from tradewind.config.load import parse
+from tradewind.config.resolve import load_checked
 
 CELL = 'cells: [{id: a, site: eu, url: "http://127.0.0.1:8000"}]\n'
 RULE = "{name: eu-only, header: x-region, value: eu, sites: [eu]}"
@@ -17,7 +20,15 @@ RULE = "{name: eu-only, header: x-region, value: eu, sites: [eu]}"
         ("{pick: {session_header: 'a b'}}", "$.gateways[0].pick.session_header: 'a b' is not a header"),
         ("{pick: {policy: costs}}", "pick.policy: unknown pick policy 'costs'; write one of cache_aware, cost, gorgo:"),
         ("{pick: {policy: 'cost:2'}}", "pick.policy: unknown pick policy 'cost:2'; write one of"),
-        ("{pick: {policy: 'least_request:0'}}", "not '0'; write least_request:2, least_request:N or gorgo:.5/.1"),
+        (
+            "{pick: {policy: 'least_request:0'}}",
+            "not '0'; write least_request:2, least_request:N, gorgo:.5/.1 or file.py",
+        ),
+        (
+            "{pick: {policy: 'mine.py:Mine'}}",
+            "pick.policy: 'mine.py:Mine' is a file of Python, and this grid runs none",
+        ),
+        ("{pick: {policy: 'mine.py'}}", "pick.policy: 'mine.py' names no class; write file.py:Name"),
         ("{pick: {policy: 'gorgo:1'}}", "e.g. gorgo:.5/.1, not '1'; write"),
         (
             "{pick: {explain_key_env: 'se-cret'}}",
@@ -53,3 +64,12 @@ def test_every_policy_that_exists_passes(policy: str) -> None:
 def test_a_good_section_passes() -> None:
     grid = check(parse(f"{CELL}gateways: [{{routing: pick, residency: [{RULE}]}}]"))
     assert grid.gateways[0].residency[0].sites == ["eu"]
+
+
+def test_a_policy_file_is_looked_for_beside_the_grid_file_and_named_in_full(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text(f"allow_policy_files: true\n{CELL}gateways: [{{routing: pick, pick: {{policy: 'own.py:Mine:2'}}}}]")
+    with pytest.raises(ConfigError, match=r"there is no file '.*own\.py'; write file\.py:Name with a path relative"):
+        load_checked(file)
+    (tmp_path / "own.py").write_text("")
+    assert load_checked(file).gateways[0].pick.policy == f"{tmp_path}/own.py:Mine:2"

@@ -20,6 +20,7 @@ from tradewind.core.pick.fleet import PickFleet
 from tradewind.core.pick.learning import Teacher
 from tradewind.core.pick.ledger import Ledger
 from tradewind.core.pick.policies import policy_named
+from tradewind.core.pick.policies.own import OwnPolicyError
 from tradewind.core.pick.settings import PickSettings
 from tradewind.core.pick.tape import Heard, Tape, answer_kind
 from tradewind.core.pick.work import Booking
@@ -61,6 +62,7 @@ class PickCounters:
     picks: int = 0  # decisions made
     ties: int = 0  # of them drawn among several
     moved: int = 0  # served by another cell than was picked
+    policy_failures: int = 0  # of a policy of one's own: the spare policy decided
     refusals: Counter[RefusalKind] = field(default_factory=Counter)
 
 
@@ -68,13 +70,21 @@ class Picker:
     """One per gateway. `policy` is "cost", the name of a policy for comparison, see `policies`, or one of one's own."""
 
     def __init__(
-        self, settings: PickSettings, *, policy: str | Policy = "cost", index: PrefixView, tape: Tape | None = None
+        self,
+        settings: PickSettings,
+        *,
+        policy: str | Policy = "cost",
+        index: PrefixView,
+        spare: Policy | None = None,
+        tape: Tape | None = None,
     ) -> None:
-        """`tape` hears everything that decisions depend on, and the decisions."""
+        """`spare` decides where a policy of one's own fails. `tape` hears all that decisions depend on, and them."""
         self._settings = settings
         self._index = index
         self._cost = CostModel(settings.cost)
         self._policy = policy_named(policy, settings, self._cost) if isinstance(policy, str) else policy
+        self._spare = spare
+        self.last_failure = ""  # of a policy of one's own
         self._fleet = PickFleet(settings, index)
         self._eligibility = Eligibility(settings)
         self._ledger = Ledger(lease_s=settings.lease_s, most=settings.max_bookings, floor=settings.cost.queue_floor)
@@ -156,7 +166,7 @@ class Picker:
     def pick(self, request: Request, *, now_s: float, rng: Random) -> Decision | Refusal:
         """A cell for this request, with its work booked at once; or why there is none.
 
-        Raises OwnPolicyError, with nothing booked, where a policy of one's own does not do what it should.
+        Raises OwnPolicyError, with nothing booked, where a policy of one's own fails and there is no spare one.
         """
         if self._tape is None:
             return self._pick(request, now_s, rng)
@@ -187,8 +197,8 @@ class Picker:
             for cell in narrowed.cells:
                 self._ledger.pass_unseen(cell.work, now_s)
         ask = self._ask(request, narrowed.cells, now_s, rng)
-        choice = self._policy.choose(ask)
-        return self._decide(ask, choice, narrowed.excluded)
+        policy, choice = self._choose(ask)
+        return self._decide(ask, policy, choice, narrowed.excluded)
 
     def first_token(self, decision_id: str, now_s: float) -> None:
         """The first body byte of the answer passed the gateway at `now_s`, which may lie in the past."""
@@ -255,6 +265,16 @@ class Picker:
         """Cell id -> seconds until it is asked again, for cells that asked for less."""
         return {c.cell_id: c.cooling_s - now_s for c in self._fleet.cells() if c.cooling_s > now_s}
 
+    def _choose(self, ask: Ask) -> tuple[Policy, Choice]:
+        try:
+            return self._policy, self._policy.choose(ask)
+        except OwnPolicyError as error:
+            if self._spare is None:
+                raise
+            self.counters.policy_failures += 1
+            self.last_failure = str(error)
+            return self._spare, self._spare.choose(ask)
+
     def _refuse(self, refusal: Refusal) -> Refusal:
         self.counters.refusals[refusal.kind] += 1
         return refusal
@@ -292,16 +312,16 @@ class Picker:
         """Requests, this one too, whose deepest match was this block."""
         return 1.0 + self._index.heat(ask.request.blocks, depth, ask.now_s)
 
-    def _decide(self, ask: Ask, choice: Choice, excluded: tuple[tuple[str, str], ...]) -> Decision:
+    def _decide(self, ask: Ask, policy: Policy, choice: Choice, excluded: tuple[tuple[str, str], ...]) -> Decision:
         request, settings = ask.request, self._settings
         cost_s, cell = choice.ranked[choice.place]
         self._number += 1
         booking = self._booking(ask, cell)
-        shown = candidates(ask, choice, self._cost, self._policy, settings.candidates)
+        shown = candidates(ask, choice, self._cost, policy, settings.candidates)
         decision = Decision(
             decision_id=booking.decision_id,
             request_id=request.request_id,
-            policy=self._policy.name,
+            policy=policy.name,
             cell_id=cell.cell_id,
             address=cell.address,
             alternatives=_alternatives(choice, settings.alternatives),

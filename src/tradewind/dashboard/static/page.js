@@ -86,7 +86,7 @@ function drawPick(pick) {
   const words = [`policy ${pick.policy}`, `${pick.picks} picks at ${number(pick.decision_us, 0)} us`, `${pick.ties} drawn`,
     `${pick.in_flight} in flight`, `${pick.moved} served elsewhere`, `${pick.left} left to the weights`, `${pick.late} too late`,
     `${pick.refused} refused`, `no cell: ${refusals || "never"}`, `${pick.expired} expired`, `${pick.unknown} unknown`,
-    `${pick.faults} faults`, `${pick.index_blocks} blocks in the index`, ...off];
+    `${pick.faults} faults`, `${pick.policy_failures} failures of the policy file`, `${pick.index_blocks} blocks in the index`, ...off];
   const heads = ["cell", "in flight", "decoding", "waiting tokens", "slowness", "cooling s", "learned limit", "hits predicted",
     "hits served", "of predicted", "blocks"];
   panel.replaceChildren(make("h2", {}, "Picks"), make("p", {}, words.join(", ")),

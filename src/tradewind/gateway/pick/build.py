@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tradewind.config.schema import GatewayConfig, GridConfig
 from tradewind.core.pick.picker import Picker
+from tradewind.core.pick.policies.weights import Pressure
 from tradewind.core.pick.quarantine import QuarantineSettings
 from tradewind.core.pick.settings import PickSettings
 from tradewind.core.prefix.index import PrefixIndex
@@ -14,6 +15,7 @@ from tradewind.gateway.files import gateway_dir
 from tradewind.gateway.pick.capture import Begin, Capture
 from tradewind.gateway.pick.desk import DeskSettings, PickDesk
 from tradewind.gateway.pick.late import late_settings
+from tradewind.gateway.pick.own import live_policy
 from tradewind.gateway.requests.parse import ParserSettings, RequestParser
 from tradewind.xds.settings import settings_of
 
@@ -21,7 +23,7 @@ from tradewind.xds.settings import settings_of
 def make_desk(
     config: GridConfig, gateway: GatewayConfig, *, clock: Callable[[], float], rng: random.Random
 ) -> PickDesk | None:
-    """None unless the gateway picks. Raises ValueError for a policy that does not exist."""
+    """None unless the gateway picks. Raises ValueError for the name of a policy that does not exist."""
     if gateway.routing != "pick":
         return None
     index = PrefixIndex()
@@ -31,7 +33,8 @@ def make_desk(
     seed = rng.getrandbits(63)
     begin = Begin(policy=gateway.pick.policy, seed=seed, settings=settings)
     capture = make_capture(config, gateway, begin)
-    picker = Picker(settings, policy=gateway.pick.policy, index=index, tape=capture)
+    policy = live_policy(config, gateway)
+    picker = Picker(settings, policy=policy, index=index, spare=Pressure(), tape=capture)
     picker.set_reach(gateway.reach)
     return PickDesk(
         picker,

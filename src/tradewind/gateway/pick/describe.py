@@ -21,6 +21,7 @@ def pick_status(desk: PickDesk, server: PickServer, *, now_s: float) -> PickStat
         left=counters.left,
         late=counters.late,
         faults=counters.faults,
+        policy_failures=picker.counters.policy_failures,
         refusals={kind.value: count for kind, count in sorted(picker.counters.refusals.items())},
         first_tokens=counters.first_tokens,
         outcomes=counters.joined,

@@ -33,7 +33,7 @@ from tradewind.model.cell import Capabilities
 from tradewind.model.decision import Decision, Refusal, RefusalKind
 from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
-from tradewind.model.routing import WeightRow
+from tradewind.model.routing import Event, WeightRow
 from tradewind.model.view import GatewayLoad, GridView
 from tradewind.runtime.log import log_event
 from tradewind.xds.logline import GATE_REFUSES
@@ -118,6 +118,7 @@ class PickDesk:
         self._boot = f"{rng.getrandbits(32):08x}-"  # a decision of a process before this one must not release ours
         self._open: OrderedDict[str, Sent] = OrderedDict()
         self._others = Others()
+        self._failures_told = 0
         self._homes = ResponseHomes()
         self._capacities: dict[str, int | None] = {}  # of every cell of the newest view, in blocks; None = not said
         self._served: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()  # models and LoRA adapters, as of that view
@@ -312,11 +313,18 @@ class PickDesk:
 
     # --- the grid ---------------------------------------------------------------------------------------------
 
-    def tick(self, view: GridView, rows: Sequence[WeightRow], now_s: float) -> None:
-        """Once per scoring tick: the view, the weights, and what was never finished."""
+    def tick(self, view: GridView, rows: Sequence[WeightRow], now_s: float) -> tuple[Event, ...]:
+        """Once per scoring tick: the view, the weights, and what was never finished.
+
+        An event tells how the policy of a file has failed since the last one; there is at most one, whatever it does.
+        """
         self.observe_view(view, now_s)
         self.picker.observe_pressure(rows, now_s)
         self.picker.expire(now_s)
+        failures = self.picker.counters.policy_failures
+        new, self._failures_told = failures - self._failures_told, failures
+        detail = f"{new} x: {self.picker.last_failure}"
+        return (Event(name="pick.policy_failed", at_s=now_s, cell_id=None, detail=detail),) if new else ()
 
     def observe_others(self, loads: Sequence[GatewayLoad], now_s: float) -> None:
         """What a control says of other gateways' work in flight."""

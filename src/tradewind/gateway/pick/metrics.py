@@ -36,6 +36,8 @@ def _decisions(pick: PickStatus) -> Iterator[Family]:
         "pick_quarantines", "Requests under which so many engines died that their like is refused", pick.quarantines
     )
     yield counter("pick_faults", "Faults of the picker; the request went by the weights", pick.faults)
+    what = "Requests picked by the weights, since the policy of a file failed"
+    yield counter("pick_policy_failures", what, pick.policy_failures)
     yield counters("pick_refusals", "Why no cell was picked, by kind", "kind", sorted(pick.refusals.items()))
 
 

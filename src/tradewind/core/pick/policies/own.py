@@ -34,6 +34,12 @@ def policy_file(written: str) -> PolicyFile | None:
     return None
 
 
+def path_of(written: str) -> str:
+    """The path in a written form that has one, "" in any other."""
+    match = _WRITTEN.fullmatch(written)
+    return match["path"] if match is not None else ""
+
+
 class OwnPolicyError(RuntimeError):
     """A policy of one's own raised, or answered what was not asked. The message says which, where and what to write."""
 
