@@ -9,9 +9,10 @@ from plotly.offline import get_plotlyjs
 
 from tradewind.lab.checks import Check
 from tradewind.lab.experiments.figure import Figure, drawn
-from tradewind.lab.experiments.row import Published, Row
+from tradewind.lab.experiments.pivot import Cell, Grid, grids, heading, with_unit
+from tradewind.lab.experiments.row import Published
 from tradewind.lab.experiments.runner import Report
-from tradewind.lab.experiments.text import by_key, footer, interval, with_unit
+from tradewind.lab.experiments.text import footer
 
 STYLE = """
 body { font: 15px/1.55 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
@@ -20,6 +21,7 @@ table { border-collapse: collapse; margin: .6rem 0 1.2rem; font-size: 13.5px; }
 th, td { padding: .25rem .7rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
 td.n { text-align: right; white-space: nowrap; } th { position: sticky; top: 0; background: #fff; }
 .no { color: #b00; font-weight: 600; } .yes { color: #2a7a3f; font-weight: 600; }
+small { color: #666; } h4 { margin: 1rem 0 .2rem; }
 p.note, figcaption, .how { color: #555; font-size: 13.5px; } code { background: #f3f3f3; padding: .1rem .3rem; }
 details > summary { cursor: pointer; color: #0b6e99; margin: .6rem 0; } figure { margin: 1rem 0; }
 nav a { margin-right: 1rem; white-space: nowrap; } .warn { background: #fff3cd; padding: .5rem .8rem; }
@@ -94,21 +96,22 @@ def _claim_cells(claim: Check) -> list[str]:
 
 
 def _rows(report: Report) -> str:
-    published = by_key(report.experiment.published)
-    heads = ["profile", "policy", "metric", "ours", "95 %", "n", "published"]
-    rows = [_row_cells(row, published.get((row.profile, row.policy, row.metric))) for row in report.rows]
-    table = _table(heads, rows, numbers=range(3, 7))
-    if len(rows) <= _MANY_ROWS:
-        return table
-    return f"<details><summary>all {len(rows)} rows</summary>{table}</details>"
+    found = grids(report.rows, report.experiment.published)
+    tables = "".join(f"<h4>{html.escape(heading(grid))}</h4>{_grid(grid)}" for grid in found)
+    if len(report.rows) <= _MANY_ROWS:
+        return tables
+    return f"<details><summary>all {len(report.rows)} figures</summary>{tables}</details>"
 
 
-def _row_cells(row: Row, beside: Published | None) -> list[str]:
-    theirs = "" if beside is None else with_unit(beside.value, beside.unit)
-    mark = "" if beside is None or not beside.note else "*"
-    count = "" if row.n is None else f"{row.n}"
-    cells = [row.profile, row.policy, row.metric, with_unit(row.value, row.unit), interval(row), count, theirs + mark]
-    return [html.escape(cell) for cell in cells]
+def _grid(grid: Grid) -> str:
+    heads = ["policy", *(html.escape(f"{metric}, {unit}" if unit else metric) for metric, unit in grid.heads)]
+    rows = ([html.escape(policy), *map(_figures_of, cells)] for policy, cells in grid.lines)
+    return _table(heads, rows, numbers=range(1, len(heads)))
+
+
+def _figures_of(cell: Cell) -> str:
+    first, *others = cell.lines or ("",)
+    return html.escape(first) + "".join(f"<br><small>{html.escape(line)}</small>" for line in others)
 
 
 def _published_notes(published: Sequence[Published]) -> str:

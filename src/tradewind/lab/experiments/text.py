@@ -1,23 +1,26 @@
 """A run of an experiment for people: our figures beside the published ones, and what was demanded."""
 
-from collections.abc import Mapping, Sequence
-
 from rich.console import Console
 from rich.table import Table
 
 from tradewind.lab.checks import checks_table
-from tradewind.lab.experiments.row import Published, Row
+from tradewind.lab.experiments.pivot import Grid, grids, heading
 from tradewind.lab.experiments.runner import Report
 
-MOST_ROWS = 60  # of a table on a terminal; the rest is in the report and in JSON
+MOST_TABLES = 12  # on a terminal; all are in the report and in JSON
 
 
 def show(console: Console, report: Report) -> None:
     """Print one report."""
     experiment = report.experiment
     console.print(f"\n[bold]{experiment.name}[/bold]: {experiment.title}\n{experiment.question}", highlight=False)
-    if report.rows:
-        console.print(rows_table(report))
+    if report.quick:
+        console.print("quick: it works, and this is no figure to quote", style="yellow")
+    found = grids(report.rows, experiment.published)
+    for grid in found[:MOST_TABLES]:
+        console.print(grid_table(grid))
+    if len(found) > MOST_TABLES:
+        console.print(f"{len(found) - MOST_TABLES} more tables: --json FILE or --report FILE", style="dim")
     if report.claims:
         console.print(checks_table(report.claims, title="what must be true"))
     if experiment.notes:
@@ -28,48 +31,15 @@ def show(console: Console, report: Report) -> None:
         console.print(failure.error, markup=False, highlight=False)
 
 
-def rows_table(report: Report) -> Table:
-    """Our rows, and beside them what was published."""
-    published = by_key(report.experiment.published)
-    table = Table(title=f"{report.experiment.name} (quick: no figure to quote)" if report.quick else None)
-    for heading in ("profile", "policy", "metric"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("ours", "95 %", "n", "published"):
-        table.add_column(heading, justify="right")
-    for row in report.rows[:MOST_ROWS]:
-        beside = published.get((row.profile, row.policy, row.metric))
-        table.add_row(
-            row.profile,
-            row.policy,
-            row.metric,
-            with_unit(row.value, row.unit),
-            interval(row),
-            "" if row.n is None else f"{row.n}",
-            "" if beside is None else with_unit(beside.value, beside.unit) + ("*" if beside.note else ""),
-        )
-    if len(report.rows) > MOST_ROWS:
-        table.caption = f"{len(report.rows) - MOST_ROWS} more rows: --json FILE or --report FILE"
+def grid_table(grid: Grid) -> Table:
+    """One profile."""
+    table = Table(title=heading(grid), title_justify="left")
+    table.add_column("policy", no_wrap=True)
+    for metric, unit in grid.heads:
+        table.add_column(f"{metric}, {unit}" if unit else metric, justify="right", overflow="fold")
+    for policy, cells in grid.lines:
+        table.add_row(policy, *("\n".join(cell.lines) for cell in cells))
     return table
-
-
-def by_key(published: Sequence[Published]) -> Mapping[tuple[str, str, str], Published]:
-    """Published figures by profile, policy and metric."""
-    return {(item.profile, item.policy, item.metric): item for item in published}
-
-
-def with_unit(value: float | None, unit: str) -> str:
-    """ "?" for what could not be had."""
-    return "?" if value is None else f"{number(value)} {unit}".strip()
-
-
-def number(value: float) -> str:
-    """Four digits that count, no exponent where it can be helped."""
-    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
-
-
-def interval(row: Row) -> str:
-    """Both ends, or nothing."""
-    return "" if row.lo is None or row.hi is None else f"{number(row.lo)} .. {number(row.hi)}"
 
 
 def footer(report: Report) -> str:
