@@ -1,0 +1,1 @@
+"""GORGO's evaluation run again: three windows, a load sweep, the failure without a queue weight."""
