@@ -121,6 +121,8 @@ class Carrier:
             self._into_the_void(attempt, pooled=pooled)
             return
         there_s = way.path.rtt_s(now_s) / 2 + entry.there_s + way.noise_s * entry.noise[0]
+        if not pooled:
+            there_s += way.path.connect_s(now_s)
         self._loop.at(now_s + there_s, partial(self._reach, attempt, pooled))
 
     def _reach(self, attempt: Attempt, pooled: bool) -> None:

@@ -16,6 +16,7 @@ class WanProfile:
     wander_ratio: float = 0.0  # standard deviation of the wander over the base round trip
     wander_tau_s: float = 120.0
     jitter_s: float = 0.0  # mean of the exponential delay that each request adds
+    connect_rtts: float = 0.0  # round trips that a new connection takes before its request can leave
     spike_every_s: float = 0.0  # mean gap between spikes; 0 = none
     spike_factor: tuple[float, float] = (1.5, 3.0)
     spike_s: tuple[float, float] = (20.0, 60.0)
@@ -41,6 +42,10 @@ class WanPath:
     def rtt_s(self, at_s: float) -> float:
         """Round trip without jitter; any order of times is fine."""
         return self.base_s * max(_LEAST_RATIO, 1.0 + self._wander_at(at_s)) * self._spike_at(at_s)
+
+    def connect_s(self, at_s: float) -> float:
+        """What a new connection takes before its request can leave."""
+        return self._profile.connect_rtts * self.rtt_s(at_s)
 
     def _wander_at(self, at_s: float) -> float:
         index = int(at_s / _GRID_S)
