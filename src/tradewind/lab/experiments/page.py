@@ -1,7 +1,6 @@
 """Runs of experiments as one HTML page that needs no other file and no network."""
 
 import html
-import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -48,7 +47,7 @@ def page(reports: Sequence[Report], *, facts: Mapping[str, object]) -> str:
 figures show routing, not a GPU. Intervals are 95 %, by bootstrap over seeds. Figures of others are their authors'.</p>
 {_summary(reports)}<nav>{links}</nav>
 {"".join(_section(item) for item in reports)}
-<p class="how">{html.escape(told)}; {html.escape(platform.platform())}</p></body></html>
+<p class="how">{html.escape(told)}</p></body></html>
 """
 
 
@@ -79,7 +78,9 @@ def _section(report: Report) -> str:
 
 
 def _figure(figure: Figure) -> str:
-    body = drawn(figure).to_html(full_html=False, include_plotlyjs=False)
+    body = drawn(figure).to_html(
+        full_html=False, include_plotlyjs=False, config={"displaylogo": False, "displayModeBar": False}
+    )
     return f"<figure>{body}<figcaption>{html.escape(figure.caption)}</figcaption></figure>"
 
 
