@@ -41,13 +41,14 @@ class Batch:
         """Its prefill is through: one token with each step from the next one on."""
         seq_id, steps = sequence.request.seq_id, self.clock.steps
         del self.prefills[seq_id]
-        room = len(sequence.blocks) * self._block_size_tokens - sequence.total_tokens + 1
+        total_tokens = sequence.total_tokens
+        room = len(sequence.blocks) * self._block_size_tokens - total_tokens + 1
         heapq.heappush(self._full, (steps + room, sequence.admission, sequence))
-        left = sequence.request.output_tokens - sequence.generated
+        left = sequence.request.prompt_tokens + sequence.request.output_tokens - total_tokens
         heapq.heappush(self._ends, (steps + left, sequence.admission, sequence))
         sequence.begin_decode(self.clock)
         self.decodes[seq_id] = sequence
-        self.kv_tokens += sequence.total_tokens
+        self.kv_tokens += total_tokens
 
     def remove(self, sequence: Sequence) -> None:
         """It leaves the batch, wherever it is in it."""
@@ -65,13 +66,13 @@ class Batch:
         self.clock.ended_s = ended_s
         self.kv_tokens += steps * len(self.decodes)
 
-    def pop_full(self) -> Sequence | None:
-        """The next decode whose last block has filled by now, in order of step and admission; None if there is none."""
-        return self._pop(self._full)
+    def take_full(self) -> list[Sequence]:
+        """The decodes whose last block has filled by now, in order of step and admission; each is told once."""
+        return self._take(self._full)
 
-    def pop_ended(self) -> Sequence | None:
-        """The next decode that has given its last token by now, in order of admission; None if there is none."""
-        return self._pop(self._ends)
+    def take_ended(self) -> list[Sequence]:
+        """The decodes that have given their last token by now, in order of admission; each is told once."""
+        return self._take(self._ends)
 
     def grown(self, sequence: Sequence) -> None:
         """A decode whose last block had filled has one more."""
@@ -84,12 +85,13 @@ class Batch:
             heapq.heappop(self._ends)
         return self._ends[0][0] - self.clock.steps
 
-    def _pop(self, due: list[_Due]) -> Sequence | None:
-        while due and due[0][0] <= self.clock.steps:
+    def _take(self, due: list[_Due]) -> list[Sequence]:
+        taken, steps = [], self.clock.steps
+        while due and due[0][0] <= steps:
             entry = heapq.heappop(due)
             if _valid(entry):
-                return entry[2]
-        return None
+                taken.append(entry[2])
+        return taken
 
 
 def _valid(entry: _Due) -> bool:

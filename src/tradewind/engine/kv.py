@@ -58,9 +58,15 @@ class BlockPool:
         """Takes `count` blocks with one reference each, evicting cached ones; None, and nothing taken, if too few."""
         if count > self.free:
             return None
-        taken = [self._take() for _ in range(count)]
-        for block in taken:
-            self._references[block] = 1
+        taken = self._free_empty[: -count - 1 : -1]  # the newest first
+        if taken:
+            del self._free_empty[-len(taken) :]
+        if len(taken) < count:
+            fresh = min(count - len(taken), self.blocks - self._next_fresh)
+            taken.extend(range(self._next_fresh, self._next_fresh + fresh))
+            self._next_fresh += fresh
+            taken.extend(self._evict() for _ in range(count - len(taken)))
+        self._references.update(dict.fromkeys(taken, 1))
         return taken
 
     def publish(self, block: int, content: int) -> None:
@@ -71,13 +77,12 @@ class BlockPool:
 
     def release(self, blocks: Sequence[int]) -> None:
         """Gives back one reference on each block; the tail of a sequence is freed, and so evicted, before its head."""
+        references, hash_of = self._references, self._hash_of
         for block in reversed(blocks):
-            count = self._references[block] - 1
-            if count:
-                self._references[block] = count
-                continue
-            del self._references[block]
-            if block in self._hash_of:
+            count = references.pop(block)
+            if count > 1:
+                references[block] = count - 1
+            elif block in hash_of:
                 self._free_cached[block] = None
             else:
                 self._free_empty.append(block)
@@ -98,12 +103,7 @@ class BlockPool:
         assert {self._block_of[content] for content in self._block_of} == set(self._hash_of)
         assert self._free_cached.keys() <= self._hash_of.keys()
 
-    def _take(self) -> int:
-        if self._free_empty:
-            return self._free_empty.pop()
-        if self._next_fresh < self.blocks:
-            self._next_fresh += 1
-            return self._next_fresh - 1
+    def _evict(self) -> int:
         block, _ = self._free_cached.popitem(last=False)
         del self._block_of[self._hash_of.pop(block)]
         return block

@@ -154,7 +154,7 @@ class EngineModel:
         assert self._plan is None, "finish the step in progress first"
         known_s = self._began_s if self.limits.schedules_ahead and self._ended_s == now_s else None
         self.take_ready(now_s=now_s if known_s is None else known_s)
-        preempted = self._grow_decodes()
+        preempted = bool(self._full) and self._grow_decodes()
         decodes = len(self._batch.decodes)
         budget = self._continue_prefills(self.limits.token_budget - decodes)
         if not preempted:
@@ -165,12 +165,11 @@ class EngineModel:
             self._began_s = None
             return None
         self._began_s = now_s
-        load = StepLoad(
-            prefill_tokens=sum(sequence.chunk_tokens for sequence in self._prefilling),
-            decodes=decodes,
-            kv_tokens=self._batch.kv_tokens,
-            attention=sum(_attention(sequence) for sequence in self._prefilling),
-        )
+        prefill_tokens, attention = 0, 0.0
+        for sequence in self._prefilling:
+            prefill_tokens += sequence.chunk_tokens
+            attention += _attention(sequence)
+        load = StepLoad(prefill_tokens, decodes, self._batch.kv_tokens, attention)
         self._plan = StepPlan(
             duration_s=step_s(self.profile, load, self.slow),
             load=load,
@@ -181,24 +180,26 @@ class EngineModel:
     def finish_step(self, *, now_s: float) -> StepOutcome:
         """Ends the step in progress at `now_s`."""
         assert self._plan is not None, "plan a step first"
-        decoded = tuple(self._batch.decodes.values())
-        self._batch.advance(1, ended_s=now_s)
-        through = self._finish_prefills(now_s)
-        first = tuple(sequence for sequence in through if self._note_first(sequence, now_s))
-        while (sequence := self._batch.pop_full()) is not None:
+        batch, load = self._batch, self._plan.load
+        emitted = list(batch.decodes.values())
+        batch.advance(1, ended_s=now_s)
+        first: list[Sequence] = []
+        if self._prefilling:
+            through = self._finish_prefills(now_s)
+            first = [sequence for sequence in through if self._note_first(sequence, now_s)]
+            emitted += through
+        self._full = batch.take_full()
+        for sequence in self._full:
             self._publish(sequence)
-            self._full.append(sequence)
-        finished: list[Sequence] = []
-        while (sequence := self._batch.pop_ended()) is not None:
+        finished = batch.take_ended()
+        for sequence in finished:
             self._finish(sequence, now_s)
-            finished.append(sequence)
-        load = self._plan.load
         self.counters.steps += 1
-        self.counters.generation_tokens += len(decoded) + len(through)
+        self.counters.generation_tokens += len(emitted)
         self._plan = None
         self._prefilling = []
         self._ended_s, self._ended = now_s, len(finished)
-        return StepOutcome(decoded + tuple(through), first, tuple(finished), load.prefill_tokens + load.decodes)
+        return StepOutcome(tuple(emitted), tuple(first), tuple(finished), load.prefill_tokens + load.decodes)
 
     def next_durations_s(self, *, most: int) -> list[float]:
         """Durations of up to `most` steps that will follow the one in progress with the same batch, if nobody comes.
@@ -228,10 +229,11 @@ class EngineModel:
         self._began_s = ended_s
         self.counters.steps += count
         self.counters.generation_tokens += count * len(batch.decodes)
-        while (sequence := batch.pop_full()) is not None:
-            self._publish(sequence)
-            grown = self._grow(sequence)
-            assert grown, "a run of steps has room for its tokens"
+        while full := batch.take_full():
+            for sequence in full:
+                self._publish(sequence)
+                grown = self._grow(sequence)
+                assert grown, "a run of steps has room for its tokens"
 
     def reset_prefix_cache(self) -> None:
         """Forgets cached prefixes."""
@@ -358,6 +360,8 @@ class EngineModel:
 
     def _publish(self, sequence: Sequence) -> None:
         hashes, blocks = sequence.request.block_hashes, sequence.blocks
+        if sequence.published_blocks >= len(hashes):
+            return
         full = min(sequence.computed_tokens // self.limits.block_size_tokens, len(hashes), len(blocks))
         for index in range(sequence.published_blocks, full):
             self.pool.publish(blocks[index], hashes[index])

@@ -61,8 +61,7 @@ class SimGrid:
 
     def run(self) -> RunResult:
         """To the end of the last request, or DRAIN_S after the load."""
-        while self.step():
-            pass
+        self.loop.run(until_s=self._until_s)
         return self.result()
 
     def step(self) -> bool:

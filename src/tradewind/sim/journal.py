@@ -12,6 +12,8 @@ from tradewind.workload.mooncake import TracedRequest
 
 BYTES_PER_TOKEN = 4  # of a body, where a verdict looks at its size
 
+_EVENT = struct.Struct("<dqq")
+
 
 @dataclass(slots=True, kw_only=True)
 class Entry:
@@ -52,7 +54,7 @@ class Journal:
 
     def note(self, kind: bytes, at_s: float, number: int, cell: int) -> None:
         """Add one event to the trace hash; floats enter bit by bit."""
-        self._hash.update(kind + struct.pack("<dqq", at_s, number, cell))
+        self._hash.update(kind + _EVENT.pack(at_s, number, cell))
 
     @property
     def trace_hash(self) -> str:

@@ -32,6 +32,14 @@ class EventLoop:
 
         self.at(max(first_s, self.now_s), tick)
 
+    def run(self, *, until_s: float) -> None:
+        """Run every event that is due by `until_s`."""
+        heap, pop = self._heap, heapq.heappop
+        while heap and heap[0][0] <= until_s:
+            self.now_s, _, action = pop(heap)
+            self.events += 1
+            action()
+
     def step(self, *, until_s: float) -> bool:
         """Run the next event that is due by `until_s`; False if there is none."""
         if not self._heap or self._heap[0][0] > until_s:

@@ -36,6 +36,8 @@ class WanPath:
         self.base_s = base_s
         self._profile = profile
         self._rng = rng
+        self._keep = math.exp(-_GRID_S / profile.wander_tau_s)
+        self._spread = profile.wander_ratio * math.sqrt(1.0 - self._keep * self._keep)
         self._wander = [rng.gauss(0.0, profile.wander_ratio)]
         self._spikes: list[tuple[float, float, float]] = []  # start, end, factor
 
@@ -49,13 +51,14 @@ class WanPath:
 
     def _wander_at(self, at_s: float) -> float:
         index = int(at_s / _GRID_S)
-        keep = math.exp(-_GRID_S / self._profile.wander_tau_s)
-        spread = self._profile.wander_ratio * math.sqrt(1.0 - keep * keep)
-        while len(self._wander) <= index:
-            self._wander.append(self._wander[-1] * keep + self._rng.gauss(0.0, spread))
-        return self._wander[index]
+        wander = self._wander
+        while len(wander) <= index:
+            wander.append(wander[-1] * self._keep + self._rng.gauss(0.0, self._spread))
+        return wander[index]
 
     def _spike_at(self, at_s: float) -> float:
+        if not self._spikes:
+            return 1.0
         return max((factor for start_s, end_s, factor in self._spikes if start_s <= at_s < end_s), default=1.0)
 
     def draw_spikes(self, rng: random.Random, *, until_s: float) -> None:

@@ -6,7 +6,9 @@ from tradewind.model.decision import Candidate
 
 
 def candidates(ask: Ask, choice: Choice, model: CostModel, policy: Policy, most: int) -> tuple[Candidate, ...]:
-    """The cheapest, and the chosen one in any case. Terms are those of the cost in seconds."""
+    """The cheapest, and the chosen one in any case; none if `most` is 0. Terms are those of the cost in seconds."""
+    if not most:
+        return ()
     ranked, chances, seconds = choice.ranked, choice.chances, policy.in_seconds
     places = list(range(min(most, len(ranked))))
     if choice.place >= len(places):
