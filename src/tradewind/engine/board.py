@@ -70,8 +70,13 @@ class EngineBoard:
     def advance(self, now_s: float) -> SlowDown:
         """Lets time pass up to now; what the engine's steps take from here. Often, while anything grows."""
         self.book(now_s)
-        dt_s = max(1e-6, now_s - self._ticked_s)
-        self._ticked_s = now_s
+        dt_s = now_s - self._ticked_s
+        if dt_s > 0.0:
+            self._ticked_s = now_s
+            self._pass(dt_s)
+        return self._slow_down()
+
+    def _pass(self, dt_s: float) -> None:
         self._warm(dt_s)
         self.model.advance(
             Occupancy(
@@ -82,7 +87,7 @@ class EngineBoard:
             )
         )
         self._prefill_s = self._decode_s = self._tensor_s = 0.0
-        return self._contend(clock_slow_down(self.model.clock_ratio), dt_s)
+        self._contend(dt_s)
 
     def _warm(self, dt_s: float) -> None:
         heat, model = self.heat, self.model
@@ -90,13 +95,18 @@ class EngineBoard:
         model.clock_floor = heat.floor if heat else DEFAULT_CLOCK_FLOOR
         model.ambient_extra_c = target_c + (model.ambient_extra_c - target_c) * math.exp(-dt_s / tau_s)
 
-    def _contend(self, slow: SlowDown, dt_s: float) -> SlowDown:
+    def _contend(self, dt_s: float) -> None:
         contention = self.contention
         if contention is None:
             self._ramp = self.model.pcie_extra_bytes_per_s = 0.0
-            return slow
+            return
         self._ramp = min(1.0, self._ramp + dt_s / max(dt_s, contention.ramp_s))
         self.model.pcie_extra_bytes_per_s = contention.bytes_per_s * self._ramp
+
+    def _slow_down(self) -> SlowDown:
+        slow, contention = clock_slow_down(self.model.clock_ratio), self.contention
+        if contention is None:
+            return slow
         a0, ingest, terms = (
             1.0 + (full - 1.0) * self._ramp for full in (contention.a0, contention.ingest, contention.terms)
         )

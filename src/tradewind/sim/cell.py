@@ -118,6 +118,7 @@ class SimCell:
 
     def stress(self, *, heat: Heat | None, contention: Contention | None) -> None:
         """What the board is under from now on."""
+        self.board.advance(self._loop.now_s)  # what was until now was without it
         self.board.heat, self.board.contention = heat, contention
         if not self._stressed:
             self._stressed = True

@@ -50,3 +50,13 @@ def test_contention_ramps_and_shows() -> None:
     assert gpu.model.counters.pcie_tx_bytes == pytest.approx(10e9, rel=0.01)  # of the second before
     gpu.contention = None
     assert gpu.advance(3.0) == HEALTHY
+
+
+def test_a_look_at_the_same_moment_changes_nothing() -> None:
+    gpu = board()
+    gpu.on_step(0.0, 1.0, prefill=True, tensor_share=1.0)
+    gpu.advance(1.0)
+    power_w = gpu.model.power_w
+    assert power_w > 500.0
+    gpu.advance(1.0)
+    assert gpu.model.power_w == power_w

@@ -9,6 +9,8 @@ NAMES: dict[str, str] = {
     "gorgo": "gorgo.experiment",
     "validate-engine": "validate_engine.experiment",
     "pick": "pick",
+    "calibration": "calibration",
+    "lead-time": "lead_time",
 }
 
 
