@@ -4,7 +4,7 @@ import os
 
 import typer
 
-from tradewind.cli import asking, demo, doctor, epp, explain, files, lab, load, processes, sim, workload
+from tradewind.cli import asking, demo, doctor, epp, explain, files, lab, load, processes, replay, sim, workload
 
 app = typer.Typer(
     name="tradewind",
@@ -25,6 +25,7 @@ def _register() -> None:
         (asking.status, "tradewind status -f grid.yaml --json"),
         (asking.top, "tradewind top -f grid.yaml"),
         (explain.explain, "tradewind explain 7d1f2a54-0c1e-9f6b-8a53-3b5c1f0e2d11 -f grid.yaml"),
+        (replay.replay, "tradewind replay run/gateway-gateway/picks.ndjson"),
         (asking.drain, "tradewind drain east-0 --reason 'driver update'"),
         (asking.undrain, "tradewind undrain east-0"),
         (files.validate, "tradewind validate -f grid.yaml"),
