@@ -55,7 +55,9 @@ class SimGrid:
         self._schedule_world()
         place = self._stream("gateway")
         for number, traced in enumerate(trace.requests):
-            entry = Entry(number=number, traced=traced, gateway=place.randrange(len(self.gateways)))
+            drawn = place.randrange(len(self.gateways))
+            gateway = drawn if scenario.gateway_of is None else scenario.gateway_of(traced)
+            entry = Entry(number=number, traced=traced, gateway=gateway)
             self.journal.entries.append(entry)
             self.loop.at(traced.at_s, partial(self.gateways[entry.gateway].arrive, entry))
 

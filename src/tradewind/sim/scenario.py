@@ -8,7 +8,7 @@ from tradewind.engine.profiles import Profile
 from tradewind.engine.scheduler import EngineLimits
 from tradewind.sim.faults import Change
 from tradewind.sim.wan import PRIVATE, WanProfile
-from tradewind.workload.mooncake import Trace
+from tradewind.workload.mooncake import Trace, TracedRequest
 
 Load = Callable[[random.Random], Trace]
 
@@ -56,6 +56,7 @@ class Scenario:
     changes: tuple[Change, ...] = ()  # and what happens beside
     gate: bool = True  # the first-token gate, see docs/concepts/first-token-gate.md
     delays: Delays = Delays()
+    gateway_of: Callable[[TracedRequest], int] | None = None  # whose client a request is; None: any gateway's, by chance
     warm_up_ratio: float = 0.1  # of the load's time: requests that arrive in it are not counted
 
     def __post_init__(self) -> None:

@@ -46,7 +46,9 @@ def test_every_policy_decides_books_and_logs(name: str) -> None:
     assert made.outstanding() == {}
 
 
-@pytest.mark.parametrize("name", ["nope", "", "cost:1", "least_request:x", "least_request:0", "gorgo:1", "gorgo:a/b"])
+@pytest.mark.parametrize(
+    "name", ["nope", "", "cost:1", "least_request:x", "least_request:0", "gorgo:1", "gorgo:a/b", "skywalker:x"]
+)
 def test_a_wrong_name_says_what_is_right(name: str) -> None:
     with pytest.raises(ValueError, match=r"known: |takes "):
         make(name)
@@ -198,6 +200,13 @@ def test_skywalker_hops_to_the_site_that_holds_the_prompt() -> None:
     made = picker(*cells, policy="skywalker", settings=PickSettings(site="h"), index=index)
     put(made, "a", 1)
     assert picked(made, request(1_024, **LONG)).cell_id == "c"
+
+
+def test_blind_pushing_keeps_everything_at_home() -> None:
+    cells = [cell_view("a1", site="h"), cell_view("a2", site="h"), cell_view("b", site="p")]
+    made = picker(*cells, policy="skywalker:blind", settings=PickSettings(site="h"))
+    assert made.policy == "skywalker:blind"
+    assert sorted(burst(made, 4)) == ["a1", "a1", "a2", "a2"], "b has nothing pending, and gets nothing"
 
 
 def test_pressure_follows_the_weights_without_dice() -> None:

@@ -24,10 +24,14 @@ POLICIES: Mapping[str, Make] = {
     "cache_aware": lambda *_: CacheAware(),
     "smg_least_load": lambda *_: SmgLeastLoad(),
     "gorgo": lambda option, *_: Gorgo(option or ".5/.1"),
-    "skywalker": lambda _, settings, __: Skywalker(settings.site),
+    "skywalker": lambda option, settings, _: Skywalker(option, settings.site),
     "pressure": lambda *_: Pressure(),
 }
-_WITH_OPTION = {"least_request": "least_request:2 or least_request:N", "gorgo": "gorgo:.5/.1 (RTT / queue weight)"}
+_WITH_OPTION = {
+    "least_request": "least_request:2 or least_request:N",
+    "gorgo": "gorgo:.5/.1 (RTT / queue weight)",
+    "skywalker": "skywalker or skywalker:blind",
+}
 
 
 def policy_named(name: str, settings: PickSettings, model: CostModel) -> Policy:

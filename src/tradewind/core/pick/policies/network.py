@@ -37,14 +37,20 @@ class Skywalker:
     A site's queue is the sum of its cells' pending requests. A peer site is available if its queue is at most ours and
     at most 10 and it has an available cell. Within a site: the best match if it covers half of the prompt, else the
     fewest in flight. When no site is available, the local cell with the fewest pending takes it.
+
+    That is selective pushing. The option "blind" is its counterpart: the local cells take everything, whatever is
+    pending there.
     """
 
-    name = "skywalker"
     in_seconds = False
     match_ratio = 0.5
     most_queued = 10
 
-    def __init__(self, site: str) -> None:
+    def __init__(self, option: str, site: str) -> None:
+        if option not in ("", "blind"):
+            raise ValueError(f"skywalker takes blind or nothing, not {option!r}")
+        self.name = "skywalker:blind" if option else "skywalker"
+        self._blind = bool(option)
         self._site = site
 
     def choose(self, ask: Ask) -> Choice:
@@ -54,6 +60,8 @@ class Skywalker:
         nearest = min(ask.cells, key=lambda cell: (ask.rtt_s(cell), cell.cell_id))
         home = self._site if self._site in sites else nearest.site
         local = sites[home]
+        if self._blind:
+            return among(local, self._within(ask, local), ask)
         cells = [cell for cell in local if not _pending(ask, cell)]
         if not cells:
             cells = self._peer(ask, sites, home)
