@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 BESIDE := tests/unit tests/property tests/golden tests/sim tests/contract tests/epp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench soak fuzz verify clean docs proto gate lock test-real-engine
+.PHONY: help setup demo test check bench soak fuzz verify clean docs proto gate lock peers test-real-engine
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F':.*?## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -54,9 +54,15 @@ fuzz: $(READY) ## the request parser and the gate under generated and, with athe
 verify: $(READY) ## every promise in full, a table and build/verify.json
 	$(BIN)/python -m tradewind.lab.verify $(ARGS)
 
+peers: $(READY) ## other routers into build/peers, for `tradewind lab run peers --live`; ARGS="smg vllm-router"
+	$(BIN)/python -m tradewind.lab.peers.install $(ARGS)
+
 test-real-engine: $(READY) ## the engine contract against two real vLLM (CPU build; skipped where it cannot be installed)
 	@$(BIN)/python -m tests.real_engine.install; case $$? in 77) exit 0;; 0) ;; *) exit 1;; esac; \
 	  $(BIN)/pytest -m real_engine tests/contract tests/real_engine $(ARGS)
+
+acceptance: $(READY) ## aiperf beside our load client on the live grid (1.2 GB, once; skipped where it cannot be installed); ARGS="--for 30"
+	$(BIN)/python -m tradewind.lab.acceptance.run $(ARGS)
 
 docs: $(READY) ## write docs/reference again from the code
 	TRADEWIND_REWRITE=1 $(BIN)/pytest tests/unit/cli/test_reference.py tests/integration/test_reference.py

@@ -28,6 +28,19 @@ def test_a_request_says_how_it_wants_its_answer(chunks: int | None) -> None:
     assert len(message.partition(b"\r\n\r\n")[2]) == 2_048
 
 
+@pytest.mark.parametrize(
+    ("body", "chunks"),
+    [
+        (b'{"max_tokens": 3, "stream": true}', 3),
+        (b'{"stream":true,"max_tokens":3}', 3),
+        (b'{"stream":true}', 16),
+        (b'{"max_tokens":3}', None),
+    ],
+)
+def test_a_body_that_a_router_wrote_anew_is_understood(body: bytes, chunks: int | None) -> None:
+    assert chunks_wanted(b"POST /v1/chat/completions HTTP/1.1\r\n\r\n" + body) == chunks
+
+
 def test_an_instant_engine_has_the_pages_that_routers_and_agents_read() -> None:
     assert page(request(2_048)) == ANSWER
     assert b'"id": "demo-70b"' in page(b"GET /v1/models HTTP/1.1\r\n\r\n")

@@ -13,6 +13,7 @@ from tradewind.config.resolve import resolve, write_resolved
 from tradewind.config.schema import GatewayConfig, GridConfig
 from tradewind.lab import watch
 from tradewind.lab.client import LoadClient, Target
+from tradewind.lab.emulated import EmulatedCells
 from tradewind.lab.processes import envoy_name, process_specs, worker_name
 from tradewind.lab.truth import RequestTruth, join_truth, read_request_log
 from tradewind.lab.up import until_routable
@@ -41,6 +42,7 @@ class LiveGrid:
         self._say = say
         self._change = change
         self._supervisor = Supervisor(Path(self.grid.state_dir))
+        self.emulated = EmulatedCells(self.grid)
 
     async def __aenter__(self) -> Self:
         path = write_resolved(self.grid)
@@ -108,35 +110,24 @@ class LiveGrid:
         params: Mapping[str, object] | None = None,
     ) -> int:
         """Inject a fault of the emulator and return its id. Raises AskFailed with the emulator's advice."""
-        given = {"fault": fault, "cell": cell, "site": site, "path": path, "for_s": for_s, "params": params}
-        body = {key: value for key, value in given.items() if value is not None}
-        reply = await ask_async(self._faults, "/faults", method="POST", body=body)
-        assert isinstance(reply, dict)
-        return int(reply["id"])
+        return await self.emulated.inject(fault, cell=cell, site=site, path=path, for_s=for_s, params=params)
 
     async def clear(self, fault_id: int) -> None:
         """End one fault; a process that it ended starts again. Raises AskFailed."""
-        await ask_async(self._faults, f"/faults/{fault_id}", method="DELETE")
+        await self.emulated.clear(fault_id)
 
     async def clear_all(self) -> None:
         """End every fault. Raises AskFailed."""
-        await ask_async(self._faults, "/clear", method="POST", body={})
+        await self.emulated.clear_all()
 
     async def engine_pid(self, cell: str) -> int | None:
         """The pid of an emulated engine, None while it is down. Raises AskFailed."""
-        state = await ask_async(self._faults, "/state")
-        assert isinstance(state, dict)
-        return next((engine["pid"] for engine in state["engines"] if engine["cell"] == cell), None)
+        return await self.emulated.pid(cell)
 
     async def start_engine(self, cell: str) -> None:
         """Start an emulated engine that was killed from outside, and wait until the gateway routes to it again."""
         await self.inject("restart", cell=cell)
         await self.until(lambda cells: cells[cell].weight is not None, within_s=30, what=f"{cell} is back")
-
-    @property
-    def _faults(self) -> str:
-        assert self.grid.emulation is not None, "a grid without emulation has no faults to inject"
-        return self.grid.emulation.api
 
     # --- processes --------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ A real engine is no part of what the router benchmark measures, and must not tak
 
 import contextlib
 import json
+import re
 import select
 import socket
 import subprocess
@@ -19,6 +20,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 RECEIVE_BYTES = 65_536
+STREAM_WANTED = re.compile(rb'"stream": *true')
+CHUNKS_WANTED = re.compile(rb'"max_tokens": *([0-9]+)')
+DEFAULT_CHUNKS = 16
 GAP_S = 0.002
 IDLE_S = 1.0
 BODY = json.dumps(
@@ -72,11 +76,11 @@ STREAM_END = http_chunk(b"data: [DONE]\n\n") + LAST_CHUNK
 
 
 def chunks_wanted(message: bytes) -> int | None:
-    """Of a streamed answer; None where the request does not ask for one."""
-    if b'"stream":true' not in message:
+    """Of a streamed answer; None where the request does not ask for one. Routers may write the body anew."""
+    if not STREAM_WANTED.search(message):
         return None
-    at = message.find(b'"max_tokens":') + len(b'"max_tokens":')
-    return int(message[at : message.index(b",", at)])
+    wanted = CHUNKS_WANTED.search(message)
+    return int(wanted[1]) if wanted else DEFAULT_CHUNKS
 
 
 def page(message: bytes) -> bytes:

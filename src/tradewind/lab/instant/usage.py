@@ -1,5 +1,6 @@
 """CPU and memory of a process, from /proc."""
 
+import contextlib
 import os
 import resource
 import statistics
@@ -14,6 +15,15 @@ def cpu_s(pid: int) -> float:
     """User plus system time of all threads of a process, in seconds; resolution 10 ms."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return (int(fields[11]) + int(fields[12])) * TICK_S
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it; those that ended meanwhile are left out."""
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += [one for child in task.read_text().split() for one in family(int(child))]
+    return found
 
 
 def rss_bytes(pid: int) -> int:
