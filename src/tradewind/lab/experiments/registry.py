@@ -11,6 +11,7 @@ NAMES: dict[str, str] = {
     "pick": "pick",
     "calibration": "calibration",
     "lead-time": "lead_time",
+    "peers": "peers",
 }
 
 
