@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 BESIDE := tests/unit tests/property tests/golden tests/sim tests/contract tests/epp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench soak fuzz verify clean docs proto gate lock peers test-real-engine
+.PHONY: help setup demo test check bench soak fuzz verify clean docs proto gate lock peers test-real-engine acceptance
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F':.*?## ' '{printf "  make %-18s %s\n", $$1, $$2}'

@@ -29,9 +29,12 @@ def read_trace(path: Path, *, block_tokens: int = BLOCK_TOKENS) -> Trace:
     return Trace(requests=requests, block_tokens=trace.block_tokens)
 
 
-def write_trace(path: Path, trace: Trace) -> None:
-    """Write the trace in Mooncake's format, packed if the name ends in .gz. Raises OSError."""
-    data = b"".join(mooncake_lines(coarser(trace)))
+def write_trace(path: Path, trace: Trace, *, in_seconds: bool = False) -> None:
+    """Write the trace in Mooncake's format, packed if the name ends in .gz. Raises OSError.
+
+    `in_seconds` is what guidellm wants of timestamps; the format has milliseconds.
+    """
+    data = b"".join(mooncake_lines(coarser(trace), in_seconds=in_seconds))
     path.parent.mkdir(parents=True, exist_ok=True)
     # Without a time inside, equal traces are equal files.
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)

@@ -82,7 +82,7 @@ def _wrong(row: _Row, block_tokens: int) -> str:
     return ""
 
 
-def mooncake_lines(trace: Trace) -> Iterator[bytes]:
+def mooncake_lines(trace: Trace, *, in_seconds: bool = False) -> Iterator[bytes]:
     """The trace, of 512-token blocks, as lines of the format; each partial block gets an id of its own."""
     assert trace.block_tokens == BLOCK_TOKENS, "the format's block is 512 tokens"
     fresh = 1 + max((max(request.block_ids, default=0) for request in trace.requests), default=0)
@@ -93,7 +93,7 @@ def mooncake_lines(trace: Trace) -> Iterator[bytes]:
             ids.append(fresh)
             fresh += 1
         row = _Row(
-            timestamp=round(request.at_s * 1_000),
+            timestamp=round(request.at_s, 3) if in_seconds else round(request.at_s * 1_000),
             input_length=request.prompt_tokens,
             output_length=request.output_tokens,
             hash_ids=ids,

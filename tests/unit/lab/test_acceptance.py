@@ -1,0 +1,106 @@
+"""Reports of others' load tools, and when they agree with ours; the tools themselves run in `make acceptance`."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from tradewind.lab.acceptance import install
+from tradewind.lab.acceptance.run import OURS, Arm, GatewaySaw, acceptance_checks, gateway_saw
+from tradewind.lab.acceptance.tools import AIPERF, Replay, measured
+from tradewind.lab.checks import all_hold
+
+
+def aiperf_line(ttft: float | None, *, error: object = None, unit: str = "ms") -> str:
+    metrics: dict[str, object] = {"inter_chunk_latency": {"value": [30.1, 29.9], "unit": "ms"}}
+    if ttft is not None:
+        metrics["time_to_first_token"] = {"value": ttft, "unit": unit}
+    return json.dumps({"metadata": {"x_request_id": "a", "was_cancelled": False}, "metrics": metrics, "error": error})
+
+
+def test_aiperf_report_is_read_by_request(tmp_path: Path) -> None:
+    lines = [
+        aiperf_line(100.0),
+        aiperf_line(0.3, unit="sec"),
+        aiperf_line(None, error={"code": 500}),
+        aiperf_line(None),
+    ]
+    (tmp_path / "profile_export.jsonl").write_text("\n".join(lines))
+    found = AIPERF.read(tmp_path)
+    assert (found.succeeded, found.failed) == (2, 2)
+    assert (found.ttft_mean_s, found.ttft_p50_s, found.ttft_p95_s) == pytest.approx((0.2, 0.2, 0.29))
+
+
+def test_a_report_of_another_form_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "profile_export.jsonl").write_text(aiperf_line(1.0, unit="fortnights"))
+    with pytest.raises(LookupError):
+        AIPERF.read(tmp_path)
+
+
+def test_a_tool_replays_the_trace_against_the_gateway() -> None:
+    replay = Replay(
+        address="127.0.0.1:8080", model="m", trace=Path("t.jsonl"), tokenizer="a/b", tokenizer_folder=Path("tok"),
+        folder=Path("out"),
+    )  # fmt: skip
+    command = AIPERF.command(Path("venv"), replay)
+    assert command[0] == "venv/bin/aiperf"
+    for pair in (("--url", "http://127.0.0.1:8080"), ("--input-file", "t.jsonl"), ("--tokenizer", "a/b")):
+        assert pair in list(itertools.pairwise(command))
+    assert "--fixed-schedule" in command
+
+
+def test_the_gateways_log_stands_for_the_same_requests(tmp_path: Path) -> None:
+    rows = [
+        {"id": "a", "status": 200, "ttft_s": 0.2, "prompt_tokens": 100, "cached_tokens": 60},
+        {"id": "b", "status": 200, "ttft_s": 0.4, "prompt_tokens": 300, "cached_tokens": 0},
+        {"id": "c", "status": 503},
+    ]
+    (tmp_path / "requests.ndjson").write_text("\n".join(map(json.dumps, rows)))
+    saw = gateway_saw(tmp_path)
+    assert (saw.requests, saw.ttft.succeeded, saw.ttft.failed) == (3, 2, 1)
+    assert saw.ttft.ttft_mean_s == pytest.approx(0.3)
+    assert (saw.prompt_tokens, saw.cached_ratio) == (200.0, 0.15)
+
+
+def arm(client: str, ttft_s: float, *, failed: int = 0, gateway_s: float | None = None) -> Arm:
+    saw = measured([gateway_s if gateway_s is not None else ttft_s], failed=0)
+    return Arm(
+        client=client,
+        measured=measured([ttft_s] * 4, failed=failed),
+        gateway=GatewaySaw(requests=4, ttft=saw, prompt_tokens=100.0, cached_ratio=None),
+    )
+
+
+@pytest.mark.parametrize(
+    ("theirs", "holds"),
+    [
+        (arm("x", 1.10), True),
+        (arm("x", 0.90), True),
+        (arm("x", 1.20), False),  # apart from ours
+        (arm("x", 1.0, failed=1), False),
+        (arm("x", 1.0, gateway_s=1.1), False),  # apart from what its own gateway saw
+    ],
+)
+def test_clients_agree_or_they_do_not(theirs: Arm, *, holds: bool) -> None:
+    assert all_hold(acceptance_checks([arm(OURS, 1.0), theirs])) is holds
+
+
+def test_nothing_measured_is_no_agreement() -> None:
+    silent = Arm(
+        client="x",
+        measured=measured([], failed=0),
+        gateway=GatewaySaw(requests=0, ttft=measured([], failed=0), prompt_tokens=None, cached_ratio=None),
+    )
+    failed = {check.name for check in acceptance_checks([arm(OURS, 1.0), silent]) if check.holds is False}
+    assert {"x: served", "x against ours: TTFT p95"} <= failed
+
+
+def test_what_cannot_be_installed_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install, "LEAST_FREE_BYTES", 2**62)
+    with pytest.raises(install.NotInstalled, match="GiB of disk"):
+        install.ensure_installed(AIPERF, tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(install.NotInstalled, match="file"):
+        install.ensure_installed(AIPERF, tmp_path / "file")
+    assert not install.folder_of(AIPERF, tmp_path).exists()
