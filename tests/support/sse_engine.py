@@ -1,7 +1,7 @@
 """An engine in a thread that streams words, and does what the wanted number of tokens or the prompt says."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -24,8 +24,8 @@ class SseEngine:
 
 
 @contextmanager
-def sse_engine(*models: str) -> Iterator[SseEngine]:
-    """Lists `models` and serves chat completions."""
+def sse_engine(*models: str, on_post: Callable[[int], None] = lambda _count: None) -> Iterator[SseEngine]:
+    """Lists `models` and serves chat completions; `on_post` is told how many came before it answers one."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -35,6 +35,7 @@ def sse_engine(*models: str) -> Iterator[SseEngine]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             engine.bodies.append(body)
             engine.headers.append({name.lower(): value for name, value in self.headers.items()})
+            on_post(len(engine.bodies))
             tokens = int(body["max_tokens"])
             if tokens == REFUSES:
                 self._send(400, "application/json", b'{"error":{"message":"too long"}}')

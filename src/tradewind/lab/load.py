@@ -158,6 +158,7 @@ async def run_load(options: LoadOptions, *, on_tick: Callable[[Progress], None])
                 whole = await unless(stop, send())
             finally:
                 ticking.cancel()
+    progress.open = client.open
     on_tick(progress)
     return _report(options, client, planned=len(plan), stopped=not whole, until_s=duration_s(plan))
 

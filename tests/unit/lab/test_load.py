@@ -1,6 +1,8 @@
 """`tradewind load` against a scripted engine: what is sent, what counts, what the exit code says."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,19 @@ def test_bad_orders_are_refused_with_advice(arguments: tuple[str, ...], told: st
         assert not engine.bodies
     assert result.exit_code == 2
     assert told in " ".join(result.output.split())
+
+
+def test_an_interrupt_ends_the_load_and_what_had_ended_is_reported(tmp_path: Path) -> None:
+    trace, out = trace_of(tmp_path, *(2,) * 200, every_ms=50), tmp_path / "records.ndjson"
+    with sse_engine("m", on_post=lambda count: os.kill(os.getpid(), signal.SIGINT) if count == 4 else None) as engine:
+        result = invoke(engine.address, "--trace", str(trace), "--out", str(out), "--json")
+    report = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert report["stopped"]
+    assert not report["holds"]
+    assert 3 <= report["summary"]["requests"] == len(list(read_records(out))) < 10
+    assert report["planned"] == 200
+    assert report["summary"]["success_ratio"] == 1.0
 
 
 def test_nobody_there_is_a_failure_of_every_request() -> None:
