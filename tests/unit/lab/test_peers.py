@@ -7,7 +7,7 @@ import pytest
 from tradewind.lab.client import LoadClient, Target
 from tradewind.lab.emulated import Counters, hit_ratio, largest_share
 from tradewind.lab.experiments import peers as experiment
-from tradewind.lab.experiments.experiment import Options, Trial
+from tradewind.lab.experiments.experiment import Argument, Options, Trial
 from tradewind.lab.peers import install, places
 from tradewind.lab.peers.overhead import instant_grid
 from tradewind.lab.peers.phases import differences, kill_figures
@@ -95,7 +95,7 @@ def test_a_missing_peer_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -
 
 
 def chat(peer: str, ttft_p95_s: float) -> tuple[Trial, dict[str, float | None]]:
-    args = {"peer": peer, "version": "1", "phase": "chat", "seed": 3, "quick": False}
+    args: dict[str, Argument] = {"peer": peer, "version": "1", "phase": "chat", "seed": 3, "quick": False}
     return Trial(experiment="peers", args=args), {"ttft_p95_s": ttft_p95_s, "hit_ratio": None, "requests": 7}
 
 

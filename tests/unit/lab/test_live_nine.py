@@ -1,0 +1,34 @@
+"""Simulated policies by name, as a grid file for a live run has them."""
+
+import pytest
+
+from tradewind.config.check import check
+from tradewind.lab.experiments.live_nine import LIVE_POLICIES, live_grid
+from tradewind.lab.simulated.nine import AS_PUBLISHED, COST, LEAST_OF_ALL, LEAST_REQUEST, ROUND_ROBIN, WEIGHTS
+
+
+@pytest.mark.parametrize(
+    ("policy", "baseline", "routing", "picks", "scoring"),
+    [
+        (ROUND_ROBIN, "round-robin", "weights", "", "recipe"),
+        (LEAST_REQUEST, "least-request", "weights", "", "recipe"),
+        (LEAST_OF_ALL, "least-request:9", "weights", "", "recipe"),
+        (WEIGHTS, "", "weights", "", "recipe"),
+        (AS_PUBLISHED, "", "weights", "", "published"),
+        (COST, "", "pick", "cost", "recipe"),
+        ("session_affinity", "", "pick", "session_affinity", "recipe"),
+    ],
+)
+def test_a_simulated_policy_has_its_live_counterpart(
+    policy: str, baseline: str, routing: str, picks: str, scoring: str
+) -> None:
+    (gateway,) = check(live_grid(policy, gate=False, seed=1, state_dir="run")).gateways
+    assert (gateway.baseline, gateway.routing, gateway.scoring) == (baseline, routing, scoring)
+    assert gateway.gate.mode == "none"
+    if picks:
+        assert gateway.pick.policy == picks
+
+
+def test_every_live_policy_has_nine_cells() -> None:
+    for policy in LIVE_POLICIES:
+        assert len(check(live_grid(policy, gate=True, seed=1, state_dir="run")).cells) == 9
