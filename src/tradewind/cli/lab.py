@@ -25,7 +25,7 @@ _Quick = Annotated[bool, typer.Option("--quick", help="A form of seconds, to see
 _JsonFile = Annotated[Path | None, typer.Option("--json", help="Write rows, claims and published figures here.")]
 _Report = Annotated[Path | None, typer.Option("--report", help="Write one HTML page with figures to this file.")]
 _Figures = Annotated[Path | None, typer.Option("--figures", help="Write the figures as SVG to this folder (kaleido).")]
-_Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Trials at a time.")]
+_Jobs = Annotated[int, typer.Option("--jobs", min=0, help="Trials at a time; 0 = one per core.")]
 _Folder = Annotated[Path, typer.Option("--results", help="Results are kept here; a run that was cut goes on.")]
 _Trial = Annotated[str, typer.Option("--trial", help="Run this trial alone, in this process, and print its result.")]
 
@@ -61,7 +61,7 @@ def run(
     json_file: _JsonFile = None,
     report: _Report = None,
     figures: _Figures = None,
-    jobs: _Jobs = os.cpu_count() or 1,
+    jobs: _Jobs = 0,
     results: _Folder = Path("build/lab"),
     trial: _Trial = "",
 ) -> None:
@@ -78,7 +78,7 @@ def run(
             if trial:
                 print_json(run_alone(chosen[0], options, key=trial, live=live))
                 return
-            done = _run_all(chosen, options, live=live, folder=results, jobs=jobs)
+            done = _run_all(chosen, options, live=live, folder=results, jobs=jobs or os.cpu_count() or 1)
         except (UnknownExperimentError, NoSuchFormError, ValueError) as error:
             fail(str(error), code=EXIT_USAGE)
         _write(done, json_file=json_file, report=report, figures=figures)

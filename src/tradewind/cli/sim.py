@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tradewind.cli import whatif
 from tradewind.cli.options import EXIT_USAGE, explained, fail, say
 
 app = typer.Typer(
@@ -19,6 +20,11 @@ def listed() -> None:
 
     for line in listing():
         print(line)
+
+
+app.command("run", epilog="Example: tradewind sim run grid.yaml --class baseline_mixed --rate 12 --what-if add:east:1")(
+    whatif.run
+)
 
 
 @app.command(epilog="Example: tradewind sim compare --scenario S2-D --policy cost,round_robin --seeds 4")

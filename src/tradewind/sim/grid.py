@@ -127,7 +127,8 @@ class SimGrid:
         )
 
     def _path(self, gateway: int, cell: int, base_s: float) -> WanPath:
-        name = f"wan/{gateway}/{cell}"
+        numbers = self.scenario.numbers
+        name = f"wan/{gateway}/{numbers[cell] if numbers else cell}"
         path = WanPath(base_s=base_s, profile=self.scenario.wan, rng=self._stream(name))
         path.draw_spikes(self._stream(f"{name}/spikes"), until_s=self._until_s)
         return path

@@ -58,8 +58,11 @@ class Scenario:
     delays: Delays = Delays()
     gateway_of: Callable[[TracedRequest], int] | None = None  # whose client a request is; None: any gateway's, by chance
     warm_up_ratio: float = 0.1  # of the load's time: requests that arrive in it are not counted
+    # What each cell's paths draw their chance by, so that a cell more or less changes nothing for the others; () = place.
+    numbers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         assert all(len(rtts) == len(self.cells) for rtts in self.rtts_s), "each gateway needs a path to each cell"
+        assert not self.numbers or len(set(self.numbers)) == len(self.cells), "each cell needs a number of its own"
         ids = [cell.cell_id for cell in self.cells]
         assert ids == sorted(set(ids)), "cells must be unique and sorted by id"

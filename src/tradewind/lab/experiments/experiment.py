@@ -74,6 +74,7 @@ class Experiment:
     claims: Callable[[Sequence[Row]], Sequence[Check]] = no_claims
     published: tuple[Published, ...] = ()
     notes: str = ""  # what a reader must know before quoting a figure
+    command: str = ""  # that makes it; "": `tradewind lab run NAME`
 
     def work(self, *, live: bool) -> Work | None:
         """The trials of one form; None if the experiment has no such form."""

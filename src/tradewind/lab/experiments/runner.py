@@ -1,6 +1,6 @@
 """Runs the trials of an experiment over the cores, keeps every result, and goes on where it was stopped."""
 
-import hashlib
+import contextlib
 import multiprocessing
 import time
 import traceback
@@ -14,10 +14,10 @@ import msgspec
 
 from tradewind.lab.checks import Check
 from tradewind.lab.experiments.experiment import Experiment, Options, Result, Trial, Work
-from tradewind.lab.experiments.registry import experiment_named
 from tradewind.lab.experiments.row import Row
 from tradewind.lab.experiments.store import Store, trial_key
 from tradewind.lab.facts import machine_facts
+from tradewind.lab.simulated.policies import UnknownPolicyError, fingerprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def run_experiment(
     failures: list[Failure] = []
     for trial, result in _results(work, missing, jobs=1 if live else jobs, live=live):
         if isinstance(result, str):
-            replay = f"{_command(experiment.name, options, live=live)} --trial {trial_key(trial)}"
+            replay = f"{_command(experiment, options, live=live)} --trial {trial_key(trial)}"
             failures.append(Failure(trial=trial, error=result, replay=replay))
             watch.said(f"{experiment.name}: a trial failed: {result.strip().splitlines()[-1]}")
         else:
@@ -91,7 +91,7 @@ def run_experiment(
     rows = tuple(msgspec.structs.replace(row, commit=commit) for row in experiment.rows(done)) if done else ()
     return Report(
         experiment=experiment,
-        command=_command(experiment.name, options, live=live),
+        command=_command(experiment, options, live=live),
         rows=rows,
         claims=_claims(experiment, rows, quick=options.quick),
         failures=tuple(failures),
@@ -133,7 +133,7 @@ def _results(work: Work, trials: Sequence[Trial], *, jobs: int, live: bool) -> I
         return
     assert not live, "live trials share this machine's ports and cores"
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("forkserver")) as pool:
-        futures: dict[Future[Result | str], Trial] = {pool.submit(_by_name, trial): trial for trial in trials}
+        futures = {pool.submit(_tried, work.run, trial): trial for trial in trials}
         try:
             for future in as_completed(futures):
                 yield futures[future], _ended(future)
@@ -149,12 +149,6 @@ def _ended(future: Future[Result | str]) -> Result | str:
         return "the worker process died; was there memory enough? fewer at a time: --jobs 1"
 
 
-def _by_name(trial: Trial) -> Result | str:
-    work = experiment_named(trial.experiment).work(live=False)
-    assert work is not None
-    return _tried(work.run, trial)
-
-
 def _tried(run: Callable[[Trial], Result], trial: Trial) -> Result | str:
     try:
         return run(trial)
@@ -164,14 +158,15 @@ def _tried(run: Callable[[Trial], Result], trial: Trial) -> Result | str:
 
 def _extra(trial: Trial) -> str:
     """The content of every file of policies that the trial names: a changed policy is another trial."""
-    written = [value for value in trial.args.values() if isinstance(value, str) and ".py:" in value]
-    files = [value.partition(".py:")[0] + ".py" for value in written]
-    content = [Path(file).read_bytes() for file in files if Path(file).is_file()]
-    return "".join(hashlib.sha256(one).hexdigest() for one in content)
+    found = []
+    for value in trial.args.values():
+        with contextlib.suppress(UnknownPolicyError):  # a file that cannot be read is told by the trial itself
+            found.append(fingerprint(value) if isinstance(value, str) else "")
+    return "".join(found)
 
 
-def _command(name: str, options: Options, *, live: bool) -> str:
-    parts = [f"tradewind lab run {name}"]
+def _command(experiment: Experiment, options: Options, *, live: bool) -> str:
+    parts = [experiment.command or f"tradewind lab run {experiment.name}"]
     parts += ["--live"] if live else []
     parts += [f"--policy '{','.join(options.policies)}'"] if options.policies else []
     parts += [f"--seeds {options.seeds}"] if options.seeds else []
