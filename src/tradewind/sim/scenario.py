@@ -56,7 +56,8 @@ class Scenario:
     changes: tuple[Change, ...] = ()  # and what happens beside
     gate: bool = True  # the first-token gate, see docs/concepts/first-token-gate.md
     delays: Delays = Delays()
-    gateway_of: Callable[[TracedRequest], int] | None = None  # whose client a request is; None: any gateway's, by chance
+    # Whose client a request is; None: any gateway's, by chance.
+    gateway_of: Callable[[TracedRequest], int] | None = None
     warm_up_ratio: float = 0.1  # of the load's time: requests that arrive in it are not counted
     # What each cell's paths draw their chance by, so that a cell more or less changes nothing for the others; () = place.
     numbers: tuple[int, ...] = ()
