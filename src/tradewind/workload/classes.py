@@ -16,6 +16,7 @@ from typing import Protocol
 
 from tradewind.workload.arrivals import POISSON, Arrivals
 from tradewind.workload.lengths import baseline_mixed as mixed_lengths
+from tradewind.workload.lengths import mismatch as mismatch_lengths
 from tradewind.workload.lengths import normal
 from tradewind.workload.mooncake import Trace, TracedRequest
 
@@ -65,6 +66,16 @@ def baseline_mixed(rng: random.Random, *, rate_per_s: float, for_s: float, arriv
     return _trace(
         _single(at_s, prompt, output, ids.take(prompt))
         for at_s, (prompt, output, _) in zip(times_s, lengths, strict=False)
+    )
+
+
+def mismatch(rng: random.Random, *, rate_per_s: float, for_s: float, arrivals: Arrivals = POISSON) -> Trace:
+    """The length mix of the capability test: 30 % long prompts, see `lengths.mismatch`; nothing shared."""
+    ids = _Ids()
+    times_s = arrivals.times(rng, rate_per_s=rate_per_s, for_s=for_s)
+    return _trace(
+        _single(at_s, prompt, output, ids.take(prompt), kind=kind)
+        for at_s, (prompt, output, kind) in zip(times_s, mismatch_lengths(rng), strict=False)
     )
 
 

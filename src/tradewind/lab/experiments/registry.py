@@ -9,14 +9,14 @@ NAMES: dict[str, str] = {
     "gorgo": "gorgo.experiment",
     "validate-engine": "validate_engine.experiment",
     "pick": "pick",
-    "impairment": "impairment",
-    "clean-fleet": "clean_fleet",
-    "stale": "stale",
-    "homogeneous": "homogeneous",
-    "heterogeneous": "heterogeneous",
     "calibration": "calibration",
     "lead-time": "lead_time",
     "peers": "peers",
+    "burst": "burst",
+    "failover": "failover",
+    "mismatch": "mismatch",
+    "exporter-death": "exporter_death",
+    "network": "network",
 }
 
 
