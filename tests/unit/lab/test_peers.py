@@ -91,7 +91,7 @@ def test_a_missing_peer_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -
         "instant",
     ]
     (row,) = experiment.rows([(absent, experiment.run(absent))])
-    assert (row.value, row.metric, row.policy) == (None, "not installed: make peers", "smg ?:cache_aware")
+    assert (row.value, row.metric, row.policy) == (None, "not installed: make peers", "smg cache_aware (absent)")
 
 
 def chat(peer: str, ttft_p95_s: float) -> tuple[Trial, dict[str, float | None]]:
@@ -104,7 +104,7 @@ def test_rows_have_the_unit_and_the_version_and_keep_what_is_unknown() -> None:
     by_metric = {row.metric: row for row in rows}
     assert (by_metric["TTFT p95"].value, by_metric["TTFT p95"].unit, by_metric["TTFT p95"].n) == (250.0, "ms", 7)
     assert by_metric["prefix hits of prompt tokens"].value is None
-    assert {row.policy for row in rows} == {"smg 1:cache_aware"}
+    assert {row.policy for row in rows} == {"smg cache_aware (1)"}
 
 
 def test_the_table_is_wanted_with_both_routers_and_three_policies_of_envoy() -> None:
@@ -116,7 +116,7 @@ def test_the_table_is_wanted_with_both_routers_and_three_policies_of_envoy() -> 
     checks = experiment.claims(more)
     assert all(check.holds is not False for check in checks)
     (ours,) = [check for check in checks if "TTFT p95 of pick" in check.name]
-    assert (ours.value, ours.note) == (0.5, "envoy 1:least_request")
+    assert (ours.value, ours.note) == (0.5, "envoy least_request (1)")
 
 
 def test_a_kill_tells_what_was_lost_from_what_was_cut_and_what_came_later() -> None:

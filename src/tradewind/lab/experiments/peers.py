@@ -110,7 +110,8 @@ def rows(done: Done) -> Sequence[Row]:
 def _policy(trial: Trial) -> str:
     """With the version, as far as it is not Tradewind's own: the commit says that."""
     package, _, policy = str(trial.args["peer"]).partition(":")
-    return f"{package}:{policy}" if package == TRADEWIND else f"{package} {trial.args['version'] or '?'}:{policy}"
+    of = "" if package == TRADEWIND else f" ({trial.args['version'] or 'absent'})"
+    return f"{package} {policy}{of}"
 
 
 def _row(
@@ -153,7 +154,7 @@ def claims(found: Sequence[Row]) -> Sequence[Check]:
     ]
     for metric in ("TTFT p95", "E2E p95"):
         values = {row.policy: row.value for row in found if row.metric == metric and row.value is not None}
-        ours = values.get("tradewind:pick")
+        ours = values.get(f"{TRADEWIND} pick")
         others = {policy: value for policy, value in values.items() if not policy.startswith(TRADEWIND)}
         if ours is not None and others:
             best = min(others, key=lambda policy: others[policy])
