@@ -10,6 +10,8 @@ NAMES: dict[str, str] = {
     "validate-engine": "validate_engine.experiment",
     "pick": "pick",
     "calibration": "calibration",
+    "slo-matrix": "slo_matrix.experiment",
+    "scale": "scale",
     "lead-time": "lead_time",
     "peers": "peers",
     "burst": "burst",

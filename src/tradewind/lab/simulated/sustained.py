@@ -45,11 +45,11 @@ def sustains(scenario: Scenario, make: MakePolicy, *, seed: int, slo_s: float, p
         if grid.loop.now_s < look_s:
             continue
         look_s = grid.loop.now_s + LOOK_S
-        failed = sum(map(_failed, counted))
-        late = sum(_late(entry, grid.loop.now_s, slo_s) for entry in counted)
-        if max(failed, late) > (1.0 - LEAST_SERVED) * len(counted) + 1:
+        failures = sum(map(failed, counted))
+        late_ones = sum(late(entry, grid.loop.now_s, slo_s) for entry in counted)
+        if max(failures, late_ones) > (1.0 - LEAST_SERVED) * len(counted) + 1:
             return False
-        if look_s > until_s and all(entry.first_s is not None or _failed(entry) for entry in counted):
+        if look_s > until_s and all(entry.first_s is not None or failed(entry) for entry in counted):
             break
     ttfts_s = [entry.first_s - entry.traced.at_s for entry in counted if entry.first_s is not None]
     served = len(ttfts_s) / len(counted)
@@ -81,10 +81,11 @@ def highest_rate(
     return low
 
 
-def _failed(entry: Entry) -> bool:
+def failed(entry: Entry) -> bool:
+    """It was refused, or ended without its answer."""
     return entry.refused or entry.failure is not Failure.NONE
 
 
-def _late(entry: Entry, now_s: float, slo_s: float) -> bool:
+def late(entry: Entry, now_s: float, slo_s: float) -> bool:
     """Its first token came too late, or will."""
     return (now_s if entry.first_s is None else entry.first_s) - entry.traced.at_s > slo_s
