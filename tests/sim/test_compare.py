@@ -6,6 +6,7 @@ import pytest
 
 from tests.sim.policies import AtRandom, InTurn
 from tradewind.lab.simulated.compare import RunRow, against_best, difference, run_once
+from tradewind.measure.statistics import mean_interval
 from tradewind.sim.scenarios import SCENARIOS
 from tradewind.workload.classes import hot_prefix
 
@@ -76,3 +77,13 @@ def test_a_run_counts_what_comes_after_the_warm_up() -> None:
     assert in_turn.max_share == pytest.approx(1 / 9, abs=0.02) != at_random.max_share
     assert in_turn.hit_served_ratio > 0.3  # the prefix came into every cache during the warm-up
     assert in_turn.ttft_p50_s < in_turn.ttft_p95_s < in_turn.e2e_p95_s
+
+
+def test_the_interval_of_a_mean_shrinks_with_more_values_and_is_the_same_each_time() -> None:
+    few, many = ([float(value % 10) for value in range(count)] for count in (10, 200))
+    narrow, wide = mean_interval(many), mean_interval(few)
+    assert narrow is not None
+    assert wide is not None
+    assert wide[0] < narrow[0] < 4.5 < narrow[1] < wide[1]
+    assert mean_interval(few) == wide
+    assert mean_interval([1.0]) is None

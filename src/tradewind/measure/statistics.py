@@ -30,3 +30,13 @@ def bootstrap_interval(
         return None
     low, high = np.quantile(np.asarray(results), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def mean_interval(values: Sequence[float], *, level: float = 0.95) -> tuple[float, float] | None:
+    """The percentile bootstrap interval of the mean, always by the same resamples; None below two values."""
+    if len(values) < 2:
+        return None
+    drawn = np.random.default_rng(0).integers(0, len(values), size=(RESAMPLES, len(values)))
+    means = np.asarray(values, dtype=float)[drawn].mean(axis=1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

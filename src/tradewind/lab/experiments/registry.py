@@ -6,6 +6,7 @@ from tradewind.lab.experiments.experiment import Experiment
 
 NAMES: dict[str, str] = {
     # name: module with an EXPERIMENT
+    "skywalker": "skywalker",
     "gorgo": "gorgo.experiment",
     "validate-engine": "validate_engine.experiment",
     "pick": "pick",

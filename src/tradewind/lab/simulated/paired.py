@@ -1,6 +1,5 @@
 """Runs of policies on the same seeds as rows of an experiment: each policy's figures, and one against the rest."""
 
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
@@ -8,7 +7,7 @@ import msgspec
 
 from tradewind.lab.experiments.row import Row
 from tradewind.lab.simulated.compare import RunRow, difference
-from tradewind.measure.statistics import bootstrap_interval
+from tradewind.measure.statistics import mean_interval
 
 SHOWN = (  # metric, field of a run, unit, factor
     ("TTFT p50", "ttft_p50_s", "ms", 1e3),
@@ -32,7 +31,7 @@ def figures_of(runs: Runs, *, experiment: str, profile: str) -> Iterator[Row]:
     for policy, of_policy in runs.items():
         for metric, field, unit, factor in SHOWN:
             values = [factor * float(getattr(run, field)) for run in of_policy]
-            low, high = bootstrap_interval(values, fmean, random.Random(0)) or (None, None)
+            low, high = mean_interval(values) or (None, None)
             yield Row(
                 experiment=experiment,
                 profile=profile,
