@@ -275,7 +275,7 @@ EXPERIMENT = Experiment(
     notes=(
         "Violation: P95 TTFT of the cell's first tokens of 15 s over 1.5 s. Alerts that compare with a day of normal "
         f"running learn here from {LEARN_S:g} s, and the stress begins at about {STRESS_S:g} s. Thermal: up to 45 "
-        "degrees more, time constant 8 s, clock down to 0.35. PCIe: every term of a step x 2.5, host work x 4 on top, within "
-        "3 s: a mild contention of host work alone violates nothing. The stress is on the model, not on a card."
+        "degrees more, time constant 8 s, clock down to 0.35. PCIe: every term of a step x 2.5, host work x 4 on top, "
+        "within 3 s: a mild contention of host work alone violates nothing. The stress is on the model, not on a card."
     ),
 )
