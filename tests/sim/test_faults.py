@@ -3,6 +3,8 @@
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -275,3 +277,11 @@ def test_a_request_lost_behind_the_gate_breaks_an_invariant() -> None:
         gateway.carrier._gate = False  # a carrier that does not do what the scenario says
     with pytest.raises(InvariantBrokenError, match="lost before its first token, behind a gate"):
         run_checked(grid, replay="-")
+
+
+def test_the_page_has_every_profile_and_every_effect() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/lab/disturbances.md").read_text(encoding="utf-8")
+    for profile in PROFILES:
+        assert f"| `{profile}` | {described(profile)} |" in page
+    for effect in get_args(Effect):
+        assert f"| `{effect.__name__}` |" in page
