@@ -9,7 +9,7 @@ from tradewind.lab.emulated import Counters, hit_ratio, largest_share
 from tradewind.lab.experiments import peers as experiment
 from tradewind.lab.experiments.experiment import Argument, Options, Trial
 from tradewind.lab.peers import install, places
-from tradewind.lab.peers.overhead import instant_grid
+from tradewind.lab.peers.overhead import Turn, best, instant_grid
 from tradewind.lab.peers.phases import differences, kill_figures
 from tradewind.lab.peers.specs import PEERS, Place, UnknownPeerError, peers_named
 from tradewind.lab.peers.workers import Worker, workers_of
@@ -133,6 +133,18 @@ def test_a_kill_tells_what_was_lost_from_what_was_cut_and_what_came_later() -> N
         killed_s=5.0,
     )
     assert (found["lost"], found["cut"], found["sent_later_and_failed"], found["failing_for_s"]) == (2, 1, 1, 2.5)
+
+
+def test_of_turns_the_least_disturbed_counts_and_failures_all_count() -> None:
+    def turn(added_ms: float, rps: float, cpu_us: float, failures: int) -> Turn:
+        return Turn(
+            added_p50_ms=added_ms, added_p99_ms=2 * added_ms, answers=100, failures=failures, max_rps=rps, cpu_us=cpu_us
+        )
+
+    found = best([turn(5.0, 900.0, 70.0, 1), turn(0.3, 800.0, 60.0, 0), turn(9.0, 100.0, 90.0, 2)])
+    assert (found["added_p50_ms"], found["added_p99_ms"]) == (0.3, 0.6)
+    assert (found["max_rps"], found["router_cpu_us"]) == (900.0, 70.0)
+    assert (found["failures"], found["turns"], found["requests"]) == (3, 3, 300)
 
 
 def test_hits_and_shares_are_unknown_where_one_engine_is() -> None:

@@ -45,8 +45,9 @@ METRICS: dict[str, tuple[str, str, str, float, str]] = {
     "serves again after the engine's start": (KILL, "serves_again_s", "s", 1.0, "requests"),
     "added latency p50": (OVERHEAD, "added_p50_ms", "ms", 1.0, "requests"),
     "added latency p99": (OVERHEAD, "added_p99_ms", "ms", 1.0, "requests"),
-    "most requests per second": (OVERHEAD, "max_rps", "1/s", 1.0, "answers"),
-    "router CPU per request": (OVERHEAD, "router_cpu_us", "us", 1.0, "answers"),
+    "most requests per second": (OVERHEAD, "max_rps", "1/s", 1.0, "turns"),
+    "failed or not sent": (OVERHEAD, "failures", "requests", 1.0, "requests"),
+    "router CPU per request": (OVERHEAD, "router_cpu_us", "us", 1.0, "turns"),
 }
 LOAD_AVERAGE = "load average beside it"
 
@@ -81,7 +82,7 @@ def run(trial: Trial) -> Result:
 
 async def _phase(phase: str, peer: Peer, *, seed: int, quick: bool, folder: Path) -> dict[str, Any]:
     if phase == OVERHEAD:
-        spans = Spans(direct_s=1.0, routed_s=2.0, closed_s=2.0) if quick else Spans()
+        spans = Spans(turns=1, open_s=1.0, closed_s=1.0) if quick else Spans()
         return await overhead(peer, spans, folder=folder)
     sizes = Sizes(seed=seed, chat_s=8.0) if quick else Sizes(seed=seed)
     work = {CHAT: conversations, MISMATCH: mismatch, KILL: kill}[phase]
