@@ -124,7 +124,7 @@ def _s3(name: str, *, rate: float) -> Scenario:
 
 
 def _s6() -> Scenario:
-    for_s, scale = 900.0, 1.5
+    for_s, scale = 600.0, 1.5
     return Scenario(
         name="S6",
         title="12 x H200, RTT 8/22/38 ms, Mooncake's conversations up to 32k tokens, time scale 1.5",

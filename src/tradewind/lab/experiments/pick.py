@@ -147,7 +147,7 @@ def _claim(found: Sequence[Row], row: Row, metric: str, bound: float) -> Check:
     note += f"the best is {_best(found, row.profile, metric)}"
     if published is not None and published.value is not None:
         note += f"; against the best as published {published.value:+.1f} %"
-    name = f"pick, {row.profile}: {metric} {BEST}"
+    name = f"{row.profile}: {metric} {BEST}"
     if row.profile == APART:
         return reported(name, row.value, unit="%", note=note)
     return at_most(name, row.value, bound, unit="%", note=note)

@@ -184,7 +184,7 @@ def claims(found: Sequence[Row]) -> Sequence[Check]:
     """Ours loses nowhere to selective pushing; what both save is reported."""
     every = list(found)
     checks = [
-        at_most(f"skywalker, {profile_of(cells)}: {metric} of cost against it", row.value, 5.0, unit="%")
+        at_most(f"{profile_of(cells)}: {metric} of cost against selective pushing", row.value, 5.0, unit="%")
         for cells in FLEETS
         for metric in ("TTFT p95", "E2E p95")
         for row in (measured(every, profile=profile_of(cells), policy=SELECTIVE, metric=f"{metric}: cost against it"),)
@@ -194,7 +194,7 @@ def claims(found: Sequence[Row]) -> Sequence[Check]:
         row = measured(every, profile=ALL_FLEETS, policy=policy, metric=SAVED)
         if row is not None:
             note = "" if row.lo is None else f"{row.lo:.0f} .. {row.hi:.0f}"
-            checks.append(reported(f"skywalker: {SAVED}, {policy}", row.value, unit="%", note=note))
+            checks.append(reported(f"{SAVED}, {policy}", row.value, unit="%", note=note))
     return checks
 
 

@@ -143,7 +143,7 @@ def claims(found: Sequence[Row]) -> Sequence[Check]:
     """The gains at each scale, and that a failure known from the publication shows here."""
     every = list(found)
     gains = [
-        at_most(f"gorgo, {profile}: {metric} {BEST}", row.value, bound, unit="%", note=_interval(row))
+        at_most(f"{profile}: {metric} {BEST}", row.value, bound, unit="%", note=_interval(row))
         for window, scale in (*AS_RUN, *SWEPT)
         for profile in (_profile(window, scale),)
         for (metric, _), bound in zip(COMPARED, DEMANDED[scale], strict=True)
@@ -162,7 +162,7 @@ def _failure(every: list[Row]) -> Iterator[Check]:
     )
     if share is None or ttft is None or e2e is None:
         return
-    name = "gorgo, no queue weight"
+    name = "no queue weight"
     yield at_least(f"{name}: share of the nearest cell", share.value, 90.0, unit="%")
     yield at_most(f"{name}: TTFT p95 against the learned weights", ttft.value, 0.0, unit="%", note=_interval(ttft))
     yield at_least(f"{name}: E2E p95 against the learned weights", e2e.value, 50.0, unit="%", note=_interval(e2e))
