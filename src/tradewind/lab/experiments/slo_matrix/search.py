@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tradewind.lab.simulated.collection import uncollected
 from tradewind.lab.simulated.sustained import LEAST_SERVED, LOOK_S, QUANTILE, Phases, failed, late
 from tradewind.measure.statistics import percentile
 from tradewind.sim.grid import DRAIN_S, SimGrid
@@ -40,19 +41,27 @@ class Found:
 
 def simulate(scenario: Scenario, make: MakePolicy, *, rate: float, seed: int, slo_s: float, phases: Phases) -> Step:
     """One step; it ends when each sample has its first token, or when the level `slo_s` is lost beyond doubt."""
+    with uncollected():
+        return _simulate(scenario, make, rate=rate, seed=seed, slo_s=slo_s, phases=phases)
+
+
+def _simulate(scenario: Scenario, make: MakePolicy, *, rate: float, seed: int, slo_s: float, phases: Phases) -> Step:
     grid = SimGrid(scenario, make, seed=seed)
     from_s, until_s = phases.warm_up_s, phases.warm_up_s + phases.counted_s
     counted = [entry for entry in grid.journal.entries if from_s <= entry.traced.at_s < until_s]
     assert counted, "a step of the search needs requests that count"
     lost_at = (1.0 - LEAST_SERVED) * len(counted) + 1
-    look_s, end_s, lost, failures = from_s, scenario.for_s + DRAIN_S, False, 0
-    while look_s < end_s and not lost:
+    look_s, end_s, open_ones = from_s, scenario.for_s + DRAIN_S, counted
+    failures = decided_late = late_ones = 0
+    while look_s < end_s and open_ones and max(failures, late_ones) <= lost_at:
         grid.loop.run(until_s=look_s)
+        decided = [entry for entry in open_ones if entry.first_s is not None or failed(entry)]
+        open_ones = [entry for entry in open_ones if entry.first_s is None and not failed(entry)]
+        failures += sum(map(failed, decided))
+        decided_late += sum(late(entry, look_s, slo_s) for entry in decided)
+        late_ones = decided_late + sum(late(entry, look_s, slo_s) for entry in open_ones)
         look_s += LOOK_S
-        failures = sum(map(failed, counted))
-        lost = max(failures, sum(late(entry, grid.loop.now_s, slo_s) for entry in counted)) > lost_at
-        if look_s > until_s and all(entry.first_s is not None or failed(entry) for entry in counted):
-            break
+    lost = max(failures, late_ones) > lost_at
     firsts_s = sorted(entry.first_s for entry in counted if entry.first_s is not None)
     ttfts_s = [entry.first_s - entry.traced.at_s for entry in counted if entry.first_s is not None]
     return Step(
