@@ -33,6 +33,16 @@ SETS: dict[str, tuple[str, ...]] = {
         "cost;others_waiting=2",
         "cost;own_weight=0;others_weight=0",
     ),
+    # Tried for a shorter p95 E2E on S1, where decodes are slowed by prefills that come later: nothing that lasts.
+    "decodes": (
+        "cost",
+        "cost;others_saturation=8",
+        "cost;others_saturation=100",
+        "cost;others_weight=1",
+        "cost;others_weight=1;others_saturation=100",
+        "cost;own_weight=0.5",
+        "cost;own_weight=0.5;prefill_weight=3",
+    ),
     "ties": ("cost", "cost;tie_s=0", "cost;tie_s=0.03", "cost;tie_s=0.1;tie_window_s=0.8"),
     "learning": ("cost", "cost;calibrate=0", "cost;alpha=0", "cost;alpha=0.1", "cost;alpha=0.4", "cost;dead_zone=0"),
     "index": ("cost", "cost;index=unbounded", "cost;heat=0"),
