@@ -2,8 +2,9 @@
 
 The eight of published_systems.md A by name in `CLASSES`, and `hot_prefix`, the project's own. The publication gives
 lengths only. Its four long classes exceed the cards' cold prefill several times, and its rates hardly fall with
-prompt length, so most of each prompt must have been cached (simulation.md 3.4): the pools below are declared so that
-reuse is about what those rates need, and so that a pool takes at most half of one card's KV blocks (140,000 tokens).
+prompt length, so most of each prompt must have been cached (simulation.md 3.4). The pools below are declared so that
+the published fleet can serve the published rates, and so small, a fifth of one card's KV blocks (140,000 tokens),
+that every card has computed its pool once within a warm-up of 30 s.
 """
 
 import heapq
@@ -11,7 +12,7 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from statistics import NormalDist
+from statistics import NormalDist, pstdev
 from typing import Protocol
 
 from tradewind.workload.arrivals import POISSON, Arrivals
@@ -188,15 +189,17 @@ class DocumentShape:
     output_tokens: int = 128
 
     def pool_tokens(self) -> tuple[int, ...]:
-        """The documents' lengths, in whole coarse blocks."""
-        of = NormalDist(*self.document_tokens)
-        quantiles = (of.inv_cdf((index + 0.5) / self.documents) for index in range(self.documents))
-        return tuple(max(1, round(tokens / COARSE_TOKENS)) * COARSE_TOKENS for tokens in quantiles)
+        """The documents' lengths in whole coarse blocks: quantiles, stretched to the class's deviation."""
+        mean, deviation = self.document_tokens
+        quantiles = [NormalDist().inv_cdf((index + 0.5) / self.documents) for index in range(self.documents)]
+        stretch = deviation / pstdev(quantiles)
+        wanted = (mean + stretch * quantile for quantile in quantiles)
+        return tuple(max(1, round(tokens / COARSE_TOKENS)) * COARSE_TOKENS for tokens in wanted)
 
 
-RAG_MULTIDOC = DocumentShape(documents=16, document_tokens=(3_520, 750), question_tokens=(480, 150))
-LONG_CONTEXT = DocumentShape(documents=8, document_tokens=(7_168, 1_450), question_tokens=(960, 250))
-VERY_LONG = DocumentShape(documents=4, document_tokens=(14_208, 2_950), question_tokens=(1_792, 400))
+RAG_MULTIDOC = DocumentShape(documents=8, document_tokens=(3_520, 750), question_tokens=(480, 150))
+LONG_CONTEXT = DocumentShape(documents=4, document_tokens=(7_168, 1_450), question_tokens=(960, 250))
+VERY_LONG = DocumentShape(documents=2, document_tokens=(14_208, 2_950), question_tokens=(1_792, 400))
 
 
 def over_documents(
@@ -217,7 +220,7 @@ def over_documents(
 # --- conversations -----------------------------------------------------------------------------------------------
 
 TURN_TOKENS, TURNS = 2_048, 8
-SCRIPTS, SCRIPT_TOKENS = 6, 11_264  # conversations follow one of so many openings for five turns and a half
+SCRIPTS, SCRIPT_TOKENS = 2, 13_312  # conversations follow one of so many openings for six turns and a half
 TURN_GAP_S = (10.0, 10.0)  # between two turns of a session: the first, and an exponential of the second on top
 
 

@@ -98,7 +98,7 @@ def test_a_written_trace_is_consistent_as_replaying_tools_want_it(workload: str)
 
 def test_coarser_blocks_share_what_finer_ones_share_in_whole_blocks() -> None:
     fine = make_trace("long_context", seed=3, rate_per_s=5.0, for_s=60.0)
-    assert reuse(coarser(fine)).anywhere == pytest.approx(reuse(fine).anywhere, abs=0.02)
+    assert reuse(coarser(fine)).anywhere == pytest.approx(reuse(fine).anywhere, abs=0.03)
 
 
 GOOD = b'{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [4, 5]}'
