@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from tradewind.engine.gpu import DEFAULT_CLOCK_FLOOR, GpuModel, Occupancy
-from tradewind.engine.law import SlowDown, clock_slow_down
+from tradewind.engine.law import HEALTHY, SlowDown, clock_slow_down
 
 _COOLS_TAU_S = 8.0
 
@@ -104,7 +104,8 @@ class EngineBoard:
         self.model.pcie_extra_bytes_per_s = contention.bytes_per_s * self._ramp
 
     def _slow_down(self) -> SlowDown:
-        slow, contention = clock_slow_down(self.model.clock_ratio), self.contention
+        clock_ratio, contention = self.model.clock_ratio, self.contention
+        slow = HEALTHY if clock_ratio == 1.0 else clock_slow_down(clock_ratio)
         if contention is None:
             return slow
         a0, ingest, terms = (

@@ -52,6 +52,19 @@ class GpuCounters:
     pcie_rx_bytes: float = 0.0
     thermal_violation_s: float = 0.0
 
+    def copy(self) -> "GpuCounters":
+        """As they are now; `dataclasses.replace` takes three times as long."""
+        return GpuCounters(
+            busy_s=self.busy_s,
+            sm_s=self.sm_s,
+            tensor_s=self.tensor_s,
+            dram_s=self.dram_s,
+            energy_j=self.energy_j,
+            pcie_tx_bytes=self.pcie_tx_bytes,
+            pcie_rx_bytes=self.pcie_rx_bytes,
+            thermal_violation_s=self.thermal_violation_s,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSignals:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
@@ -62,7 +62,7 @@ class SimCell:
         self.board = EngineBoard(GpuModel(spec.profile.gpu), now_s=loop.now_s)
         self._declared = HEALTHY  # slow-down by a disturbance, the board's aside
         self._stressed = False
-        self._shown = (loop.now_s, replace(self.board.model.counters))  # at the exporter's last reading
+        self._shown = (loop.now_s, self.board.model.counters.copy())  # at the exporter's last reading
         self._started_s = 0.0
         self._starts = 0
         self._loop = loop
@@ -165,7 +165,7 @@ class SimCell:
         now_s = self._loop.now_s
         self.board.advance(now_s)
         (then_s, before), gpu, model = self._shown, self.spec.profile.gpu, self.board.model
-        self._shown = (now_s, replace(model.counters))
+        self._shown = (now_s, model.counters.copy())
         shown = signals(before, model.counters, max(1e-6, now_s - then_s))
         return GpuReading(
             gpus=gpu.count,
