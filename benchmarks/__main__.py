@@ -18,7 +18,21 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from benchmarks import agents, chain, controls, decisions, emulators, epp, gate, outcomes, pick, prefix, push, router
+from benchmarks import (
+    agents,
+    chain,
+    controls,
+    decisions,
+    emulators,
+    epp,
+    gate,
+    outcomes,
+    pick,
+    prefix,
+    push,
+    router,
+    simulator,
+)
 from tradewind.lab.checks import Check, checks_table
 
 BENCHES: dict[str, Callable[[bool], list[Check]]] = {
@@ -34,6 +48,7 @@ BENCHES: dict[str, Callable[[bool], list[Check]]] = {
     "agent": agents.bench,
     "control": controls.bench,
     "emulator": emulators.bench,
+    "simulator": simulator.bench,
 }
 
 
