@@ -21,9 +21,10 @@ def validate(file: FileOption = DEFAULT_FILE, as_json: JsonOption = False) -> No
     """Check a grid file; every problem is told at once, with what to write."""
     from tradewind.config.errors import ConfigError
     from tradewind.config.resolve import load_checked
+    from tradewind.lab.policyfiles import check_policy_files
 
     try:
-        grid = load_checked(file)
+        grid = check_policy_files(load_checked(file), source=str(file))
     except ConfigError as error:
         if as_json:
             print_json({"file": str(file), "valid": False, "problems": [_problem(item) for item in error.problems]})

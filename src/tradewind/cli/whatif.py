@@ -153,7 +153,7 @@ def _run(made: "Experiment", options: "Options", *, slo_ttft_s: float, folder: P
 
     with Bars() as watch:
         done = run_experiment(made, options, live=False, folder=folder, jobs=jobs, watch=watch)
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console(width=None if sys.stdout.isatty() else 180)
     if done.rows:
         console.print(made.title, style="bold", highlight=False)
         console.print(arms_table(done.rows, slo_ttft_s=slo_ttft_s))

@@ -14,6 +14,7 @@ from tradewind.config.check import check
 from tradewind.config.resolve import load_checked, resolve, write_resolved
 from tradewind.config.schema import GatewayConfig, GridConfig
 from tradewind.lab.locate import settled_before
+from tradewind.lab.policyfiles import check_policy_files
 from tradewind.lab.processes import envoy_spec, process_specs, worker_spec
 from tradewind.lab.reload import Reloader
 from tradewind.lab.watch import routable
@@ -43,7 +44,7 @@ def run_up(file: Path, *, say: Say, ready: Callable[[Places], None], baseline: s
     def override(grid: GridConfig) -> GridConfig:
         return with_baseline(grid, baseline, source=str(file))
 
-    grid = override(load_checked(file))
+    grid = override(check_policy_files(load_checked(file), source=str(file)))
     grid = resolve(grid, keep=settled_before(grid))
     with _only_one(grid):
         path = write_resolved(grid)

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from tradewind.cli.main import app
 from tradewind.config.check import check
 from tradewind.config.errors import ConfigError
 from tradewind.config.load import parse
@@ -73,3 +75,6 @@ def test_a_policy_file_is_looked_for_beside_the_grid_file_and_named_in_full(tmp_
         load_checked(file)
     (tmp_path / "own.py").write_text("")
     assert load_checked(file).gateways[0].pick.policy == f"{tmp_path}/own.py:Mine:2"
+    told = CliRunner().invoke(app, ["validate", "-f", str(file)])
+    assert told.exit_code == 2
+    assert f"$.gateways[0].pick.policy: {tmp_path}/own.py has no class 'Mine'; write a class with choose" in told.stderr

@@ -152,21 +152,28 @@ def _sites(found: Sequence[Row], arm: str) -> list[str]:
 
 def _shown(found: Sequence[Row], arm: str, metric: str) -> str:
     row = _of(found, arm, metric)
-    return "unknown" if row is None or row.value is None else quantity(row.value, row.unit)
+    return "unknown" if row is None or row.value is None else with_unit(row.value, row.unit)
 
 
 def _change(found: Sequence[Row], arm: str, metric: str) -> str:
     row = _of(found, arm, metric + CHANGE)
     if row is None or row.value is None:
         return "change unknown"
-    ends = "" if row.lo is None or row.hi is None else f", {row.lo:+.1f} .. {row.hi:+.1f}"
-    return f"{row.value:+.1f} {row.unit}{ends}"
+    if row.value == row.lo == row.hi == 0.0:
+        return "unchanged"
+    ends = "" if row.lo is None or row.hi is None else f", {_signed(row.lo)} .. {_signed(row.hi)}"
+    return f"{_signed(row.value)} {row.unit}{ends}"
 
 
-def quantity(value: float, unit: str) -> str:
+def _signed(value: float) -> str:
+    return f"{value:+,.0f}" if abs(value) >= 100 else f"{value:+.1f}"
+
+
+def plain(value: float, unit: str) -> str:
     """With as many digits as such a figure bears."""
-    if unit == "ms":
-        return f"{value:,.0f} ms"
-    if unit == "%":
-        return f"{value:.1f} %"
-    return f"{value:.2f}{unit}"
+    return f"{value:,.0f}" if unit == "ms" else f"{value:.1f}" if unit == "%" else f"{value:.2f}"
+
+
+def with_unit(value: float, unit: str) -> str:
+    """The same and its unit."""
+    return plain(value, unit) + (unit if unit == "/s" else f" {unit}")

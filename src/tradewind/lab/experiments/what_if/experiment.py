@@ -7,7 +7,7 @@ from rich.table import Table
 from tradewind.lab.experiments.experiment import Experiment, Options, Trial
 from tradewind.lab.experiments.figure import Figure, Series
 from tradewind.lab.experiments.row import Row
-from tradewind.lab.experiments.what_if.answer import CHANGE, NAME, arms_of, quantity, rows, sentences
+from tradewind.lab.experiments.what_if.answer import CHANGE, NAME, arms_of, plain, rows, sentences
 from tradewind.lab.experiments.what_if.changes import changed
 from tradewind.lab.experiments.what_if.fleet import fleet_of
 from tradewind.lab.experiments.what_if.load import load_of
@@ -63,23 +63,21 @@ def arms_table(found: Sequence[Row], *, slo_ttft_s: float) -> Table:
     table.add_column("")
     for arm in arms:
         table.add_column(arm, justify="right", overflow="fold")
-    metrics = dict.fromkeys(row.metric for row in found if not row.metric.endswith(CHANGE))
+    units = {row.metric: row.unit for row in found if not row.metric.endswith(CHANGE)}
     by_key = {(row.profile, row.metric): row for row in found}
-    for metric in metrics:
-        table.add_row(metric.replace("_", " "), *(_cell(by_key.get((arm, metric))) for arm in arms))
+    for metric, unit in units.items():
+        label = metric.replace("_", " ") + (f", {unit}" if unit else "")
+        table.add_row(label, *(_cell(by_key.get((arm, metric))) for arm in arms))
     return table
 
 
 def _cell(row: Row | None) -> str:
     if row is None or row.value is None:
         return "" if row is None else "?"
-    shown = quantity(row.value, row.unit)
+    value = plain(row.value, row.unit)
     if row.lo is None or row.hi is None or row.lo == row.hi:
-        return shown
-    low, high = (
-        quantity(end, "").removesuffix(".00") if row.unit != "ms" else f"{end:,.0f}" for end in (row.lo, row.hi)
-    )
-    return f"{shown} ({low} .. {high})"
+        return value
+    return f"{value} ({plain(row.lo, row.unit)}..{plain(row.hi, row.unit)})"
 
 
 def figures(found: Sequence[Row]) -> list[Figure]:
