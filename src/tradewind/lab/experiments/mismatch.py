@@ -163,11 +163,15 @@ _NOTE = (
     "round robin sends one of nine long prompts to one of nine cells, 11.1 %: about 30 % needs three constrained "
     "cells, or retries that count twice; and 30 % of prompts over 1,024 tokens do not come from 512 +- 200"
 )
+_OURS_NOTE = (
+    "as we read the scoring, refusals are one signal of ten, and a cell that refuses is idle by the other nine; what "
+    "else the authors do with errors is not published"
+)
 _TABLE_6 = {AS_PUBLISHED: (0.43, 99.57), LEAST_REQUEST: (28.71, 71.29), ROUND_ROBIN: (32.11, 67.89)}
 PUBLISHED = tuple(
     Published(
         profile=PROFILE, policy=policy, metric=metric, value=value, unit="%", source=f"{SOURCE}, table 6",
-        note="" if policy == AS_PUBLISHED else _NOTE,
+        note=_OURS_NOTE if policy == AS_PUBLISHED else _NOTE,
     )
     for policy, values in _TABLE_6.items()
     for metric, value in zip((LEAK, LONG_SUCCESS), values, strict=True)
@@ -189,6 +193,7 @@ EXPERIMENT = Experiment(
     published=PUBLISHED,
     notes=(
         f"10 RPS by Poisson, 30 % of the prompts of 1,500 to 4,000 tokens, the rest short enough; {FOR_S:g} s. The "
-        "published scoring counts errors as one signal of ten: it lowers the cell's weight, and never to nothing."
+        "published scoring counts errors as one signal of ten; what that takes from a refusing cell's weight, the load "
+        "that it is spared gives back."
     ),
 )
