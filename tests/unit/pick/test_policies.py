@@ -32,7 +32,9 @@ def put(made: Picker, cell_id: str, count: int, tokens: int = 100, **changes: An
         made.served_by(picked(made, request(tokens, **changes)).decision_id, cell_id, 1.0)
 
 
-@pytest.mark.parametrize("name", [*POLICIES, "least_request:N", "least_request:3", "gorgo:.276/.5"])
+@pytest.mark.parametrize(
+    "name", [*POLICIES, "least_request:N", "least_request:3", "gorgo:.276/.5", "smg_least_load:polled"]
+)
 def test_every_policy_decides_books_and_logs(name: str) -> None:
     made = make(name)
     for turn in range(20):
@@ -140,6 +142,22 @@ def test_cache_aware_needs_a_good_match_and_balance() -> None:
     assert picked(made, request(1_024, **LONG)).cell_id == "b"
     put(made, "b", 40)
     assert picked(made, request(1_024, **LONG)).cell_id != "b"
+
+
+def test_smg_polled_knows_queues_by_readings_and_whole_prompts_sent_since() -> None:
+    def seen(waiting: float) -> list[Any]:
+        return [cell_view("a", engine=EngineReading(queue_requests=waiting)), cell_view("b", engine=EngineReading())]
+
+    made = picker(*seen(0.0), policy="smg_least_load:polled")
+    assert made.policy == "smg_least_load:polled"
+    first = picked(made, request(1_000))
+    second = picked(made, request(1_000))
+    assert {first.cell_id, second.cell_id} == {"a", "b"}, "what was sent since the reading counts"
+    for decision in (first, second):
+        made.first_token(decision.decision_id, 1.1)
+    assert burst(made, 2, tokens=1_000).count("a") == 1, "first tokens change nothing before the next reading"
+    made.observe_view(grid(*seen(2.0)), 2.0)
+    assert burst(made, 2, tokens=1_000) == ["b", "b"], "two prompts of a mean length wait in a, by its reading"
 
 
 def test_smg_least_load_is_time_and_kv() -> None:

@@ -22,7 +22,7 @@ POLICIES: Mapping[str, Make] = {
     "session_affinity": lambda *_: SessionAffinity(),
     "prefix_cache": lambda *_: PrefixCache(),
     "cache_aware": lambda *_: CacheAware(),
-    "smg_least_load": lambda *_: SmgLeastLoad(),
+    "smg_least_load": lambda option, *_: SmgLeastLoad(option),
     "gorgo": lambda option, *_: Gorgo(option or ".5/.1"),
     "skywalker": lambda option, settings, _: Skywalker(option, settings.site),
     "pressure": lambda *_: Pressure(),
@@ -31,6 +31,7 @@ _WITH_OPTION = {
     "least_request": "least_request:2 or least_request:N",
     "gorgo": "gorgo:.5/.1 (RTT / queue weight)",
     "skywalker": "skywalker or skywalker:blind",
+    "smg_least_load": "smg_least_load or smg_least_load:polled",
 }
 
 

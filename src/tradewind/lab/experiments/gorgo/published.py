@@ -44,6 +44,7 @@ _NOTES = {
     _GORGO: "their tuner moved the weights, on April 5 from .5/.1 to .276/.5; here they stand still",
     _AFFINITY: "on April 5 the hash of one prompt, a third of the requests, decides; ours is a mean over all orders",
     _LOAD: "theirs does not count what was sent since the metrics were read; ours does",
+    "gorgo:.276/0": "which window is not stated; their 64 clients wait for answers, our arrivals do not",
     _PREFIX: "theirs takes the largest overlap; ours, as AIBrix has it, spares cells that are busier than the mean",
 }
 _STATISTICS = {
