@@ -238,13 +238,16 @@ def test_noise_is_drawn_alike_for_every_policy_and_shows_in_probes() -> None:
 def test_every_profile_says_what_it_is_and_keeps_the_invariants(profile: str) -> None:
     assert described(profile).endswith(".")
     assert "\n" not in described(profile)
-    scenario = replace(world(for_s=65.0, rate_per_s=4.0), disturbance=profile)
+    for_s = 65.0 if profile == "regional-outage" else 34.0
+    scenario = replace(world(for_s=for_s, rate_per_s=4.0), disturbance=profile)
     result = run_checked(SimGrid(scenario, maker("round_robin"), seed=2), replay="-")
-    assert len(result.records) > 150
+    assert len(result.records) > 90
 
 
-@pytest.mark.parametrize("written", ["weights", "cost", "envoy_least_request:2", "published:10"])
-@pytest.mark.parametrize("gate", [True, False])
+@pytest.mark.parametrize(
+    ("written", "gate"),
+    [("weights", True), ("cost", True), ("envoy_least_request:2", True), ("published:10", True), ("weights", False)],
+)
 def test_invariants_hold_whatever_dies(written: str, gate: bool) -> None:
     changes = (
         KILL, (11.0, Engine(up=True, load_s=0.5)), (13.0, Host(up=False)), (14.0, Host(up=True, load_s=0.5)),
