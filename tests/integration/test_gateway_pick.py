@@ -16,6 +16,7 @@ from tests.fakes.engine import CHAT, Reply, SeenRequest, json_reply, sse_reply
 from tests.support.gateway import Load
 from tests.support.pick_fleet import CELLS, CHAT_PATH, EXPLAIN_KEY, PickFleet, pick_fleet, picked
 from tradewind.config.schema import ResidencyConfig
+from tradewind.lab.replay import replay_file
 
 TOO_LONG = {
     "error": {
@@ -114,6 +115,19 @@ def test_fc_34_a_burst_inside_one_poll_is_split(tmp_path: Path) -> None:
         fleet.everywhere(slow_ok)
         cells = Counter(picked(answer) for answer in fleet.ask_many([f"{n} hi" for n in range(48)], at_once=24))
         assert max(cells.values()) <= 0.45 * 48, cells
+
+
+def test_what_the_picker_heard_gives_its_decisions_again(fleet: PickFleet) -> None:
+    for round_ in range(3):
+        fleet.ask_many([f"{SHARED if number % 2 else 'hi'} {round_} {number}" for number in range(12)])
+    fleet.settled()
+    begun = fleet.rig.status()["pick"]["picks"]
+    fleet.rig.until(lambda: replay_file(fleet.capture()).decisions >= begun)
+    found = replay_file(fleet.capture())
+    assert found.differences == []
+    assert found.decisions >= 36
+    assert found.heard.keys() >= {"view", "path", "pressure", "pick", "decision", "finished"}
+    assert b"knows all winds" not in fleet.capture().read_bytes()
 
 
 # --- who may serve ---------------------------------------------------------------------------------------------------

@@ -18,14 +18,16 @@ from tradewind.config.schema import FirstTokenConfig, PickConfig, ResidencyConfi
 CELLS = ("a", "b", "c")
 CHAT_PATH = "/v1/chat/completions"
 HARDWARE, KV_TOKENS = "rtx-pro-6000", 140_000  # what the picker is told; the fakes answer at once
+CAPTURE = "picks.ndjson"
 EXPLAIN_ENV, EXPLAIN_KEY = "TRADEWIND_TEST_EXPLAIN_KEY", "may-ask"
 
 
 class PickFleet:
     """What a test holds."""
 
-    def __init__(self, rig: Rig, control: ViewControl, engines: dict[str, FakeEngine]) -> None:
+    def __init__(self, rig: Rig, control: ViewControl, engines: dict[str, FakeEngine], *, state_dir: Path) -> None:
         self.rig = rig
+        self._state_dir = state_dir
         self.control = control
         self.engines = engines
         self.sent = 0
@@ -88,6 +90,10 @@ class PickFleet:
         """Wait until the gateway has heard how everything sent so far ended."""
         self.rig.until(lambda: self.outcomes() >= self.sent)
 
+    def capture(self) -> Path:
+        """The file of what the picker has heard and decided."""
+        return next(self._state_dir.glob(f"gateway-*/{CAPTURE}"))
+
     def picking(self) -> None:
         """Wait until requests are picked."""
         self.rig.until(lambda: picked(self.ask()))
@@ -121,7 +127,7 @@ def pick_fleet(
         control = stack.enter_context(ViewControl())
         settings: dict[str, object] = {
             "routing": routing,
-            "pick": PickConfig(explain_key_env=EXPLAIN_ENV, timeout_s=timeout_s, policy=policy),
+            "pick": PickConfig(explain_key_env=EXPLAIN_ENV, timeout_s=timeout_s, policy=policy, capture=CAPTURE),
             "allow_policy_files": True,
         }
         settings |= {"residency": list(residency), "first_token": first_token or FirstTokenConfig()}
@@ -131,7 +137,7 @@ def pick_fleet(
             known = replace(view.cell.capabilities, hardware=HARDWARE, kv_capacity_tokens=KV_TOKENS)
             control.show(replace(view, cell=replace(view.cell, capabilities=known)))
         rig.serving(*CELLS)
-        fleet = PickFleet(rig, control, engines)
+        fleet = PickFleet(rig, control, engines, state_dir=directory / "state")
         if routing == "pick":
             fleet.picking()
         yield fleet

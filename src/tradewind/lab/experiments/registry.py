@@ -9,6 +9,8 @@ NAMES: dict[str, str] = {
     "skywalker": "skywalker",
     "gorgo": "gorgo.experiment",
     "validate-engine": "validate_engine.experiment",
+    "validate-grid": "validate_grid.experiment",
+    "validate-replay": "validate_replay.experiment",
     "pick": "pick",
     "calibration": "calibration",
     "slo-matrix": "slo_matrix.experiment",

@@ -1,0 +1,1 @@
+"""A picker's capture, live or simulated, through a fresh picker: the same decisions."""
