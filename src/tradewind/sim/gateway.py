@@ -19,7 +19,7 @@ from tradewind.sim.loop import EventLoop
 from tradewind.sim.policy import Policy, Ticks
 from tradewind.sim.scenario import Delays
 from tradewind.sim.telemetry import MODEL
-from tradewind.workload.mooncake import TracedRequest, mixed_hash
+from tradewind.workload.mooncake import TracedRequest
 
 _JITTER_ALPHA = 0.2  # as the live gateway smooths what its probes show
 _TICK_S = 1.0  # as the live gateway ticks, with ...
@@ -91,8 +91,7 @@ class SimGateway:
         entry.there_s, entry.late_s = self._jitter(), self._jitter()
         if self.noisy:
             entry.noise = (max(0.0, self._chance.noise.gauss()), max(0.0, self._chance.noise.gauss()))
-        entry.hashes = hashes = tuple(map(mixed_hash, traced.block_ids))
-        asked = self._request(entry.number, traced, hashes)
+        asked = self._request(entry.number, traced, entry.hashes)
         decision = self.policy.pick(asked, now_s=now_s, rng=self._chance.pick)
         if isinstance(decision, Refusal):
             entry.refused = True

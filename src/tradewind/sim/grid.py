@@ -17,6 +17,7 @@ from tradewind.sim.scenario import Scenario
 from tradewind.sim.telemetry import Feed
 from tradewind.sim.wan import WanPath
 from tradewind.sim.world import World
+from tradewind.workload.mooncake import block_hashes
 from tradewind.workload.streams import stream
 
 DRAIN_S = 600.0  # what has not ended so long after the load is a timeout
@@ -54,10 +55,10 @@ class SimGrid:
         self.feed = Feed(self.cells, scrape_s=scenario.delays.scrape_s)
         self._schedule_world()
         place = self._stream("gateway")
-        for number, traced in enumerate(trace.requests):
+        for number, (traced, hashes) in enumerate(zip(trace.requests, block_hashes(trace), strict=True)):
             drawn = place.randrange(len(self.gateways))
             gateway = drawn if scenario.gateway_of is None else scenario.gateway_of(traced)
-            entry = Entry(number=number, traced=traced, gateway=gateway)
+            entry = Entry(number=number, traced=traced, gateway=gateway, hashes=hashes)
             self.journal.entries.append(entry)
             self.loop.at(traced.at_s, partial(self.gateways[entry.gateway].arrive, entry))
 

@@ -36,7 +36,7 @@ class Entry:
     failure: Failure = Failure.NONE  # once it has ended
     status: int = 0
     flags: str = ""  # Envoy's, of a failure
-    hashes: tuple[int, ...] = ()
+    hashes: tuple[int, ...] = ()  # of the prompt's blocks
     noise: tuple[float, float] = (0.0, 0.0)  # there and back, in deviations of a noisy path
     there_s: float = 0.0  # jitter on the way there
     late_s: float = 0.0  # ... and back

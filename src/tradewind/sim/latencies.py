@@ -44,9 +44,11 @@ class Latencies:
 
     def itl_s(self) -> Histogram:
         """Between tokens, all in one bucket."""
-        gaps = self._gaps + sum(sequence.generated - 1 for sequence in self._streaming.values())
-        total_s = self._gaps_total_s + sum(map(_between_s, self._streaming.values()))
-        return Histogram(bounds=(), counts=(float(gaps),), total=total_s)
+        gaps, total_s = self._gaps, 0.0
+        for sequence in self._streaming.values():
+            gaps += sequence.generated - 1
+            total_s += _between_s(sequence)
+        return Histogram(bounds=(), counts=(float(gaps),), total=self._gaps_total_s + total_s)
 
 
 def _between_s(sequence: Sequence) -> float:

@@ -7,14 +7,15 @@ and with that block; the last, partial block has a number too, and never counts 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 import msgspec
+import numpy as np
 
 from tradewind.workload.errors import at_line
 
 BLOCK_TOKENS = 512  # the format's
 MAX_ROWS = 1_000_000  # a longer trace is cut here
-_MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +111,14 @@ def coarser(trace: Trace, block_tokens: int = BLOCK_TOKENS) -> Trace:
     return Trace(requests=requests, block_tokens=block_tokens)
 
 
-def mixed_hash(number: int) -> int:
-    """A 64-bit hash of a block id (splitmix64): ids are dense, consumers expect hashes."""
-    mixed = (number + 0x9E3779B97F4A7C15) & _MASK
-    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
-    return mixed ^ (mixed >> 31)
+def block_hashes(trace: Trace) -> Iterator[tuple[int, ...]]:
+    """For each request the 64-bit hashes of its blocks (splitmix64): ids are dense, consumers expect hashes."""
+    ids = np.fromiter(chain.from_iterable(request.block_ids for request in trace.requests), dtype=np.uint64)
+    mixed = ids + np.uint64(0x9E3779B97F4A7C15)  # arithmetic of arrays is modulo 2**64
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    hashes = iter((mixed ^ (mixed >> np.uint64(31))).tolist())
+    return (tuple(islice(hashes, len(request.block_ids))) for request in trace.requests)
 
 
 class Reuse(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,15 @@ from tradewind.workload.art import art_trace
 from tradewind.workload.classes import CLASSES, baseline_mixed, hot_prefix
 from tradewind.workload.errors import TraceError
 from tradewind.workload.files import read_trace, write_trace
-from tradewind.workload.mooncake import coarser, mixed_hash, mooncake_lines, parse_mooncake, reuse
+from tradewind.workload.mooncake import (
+    Trace,
+    TracedRequest,
+    block_hashes,
+    coarser,
+    mooncake_lines,
+    parse_mooncake,
+    reuse,
+)
 from tradewind.workload.named import make_trace
 from tradewind.workload.sessions import CHAT, MULTITURN, sessions
 from tradewind.workload.streams import stream
@@ -163,6 +171,15 @@ def test_rows_out_of_order_are_put_in_order(tmp_path: Path) -> None:
     assert [request.at_s for request in read_trace(path).requests] == pytest.approx([0.0, 0.4, 0.8])
 
 
-def test_mixed_hash_is_stable_and_spreads() -> None:
-    assert mixed_hash(0) == 0xE220A8397B1DCDAF  # splitmix64's first output from seed 0
-    assert len({mixed_hash(number) for number in range(10_000)}) == 10_000
+def test_block_hashes_are_stable_and_spread_and_equal_blocks_stay_equal() -> None:
+    first, second = (
+        TracedRequest(at_s=at_s, prompt_tokens=512 * len(ids), output_tokens=1, block_ids=ids)
+        for at_s, ids in ((0.0, (0, 1, 2)), (1.0, (0, 1, *range(10, 10_000))))
+    )
+    none = TracedRequest(at_s=2.0, prompt_tokens=10, output_tokens=1)
+    hashes = list(block_hashes(Trace(requests=(first, second, none))))
+    assert [len(of_one) for of_one in hashes] == [3, 9_992, 0]
+    assert hashes[0][0] == 0xE220A8397B1DCDAF  # splitmix64's first output from seed 0
+    assert hashes[0][:2] == hashes[1][:2]
+    assert len({*hashes[0], *hashes[1]}) == 9_993
+    assert not list(block_hashes(Trace(requests=())))
