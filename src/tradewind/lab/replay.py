@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tradewind.core.pick.picker import Picker
+from tradewind.core.pick.policies.own import path_of
 from tradewind.core.pick.tape import Heard, OutOfOrderError, answer_kind, perform
 from tradewind.core.prefix.index import PrefixIndex
 from tradewind.gateway.pick.capture import Begin, CaptureError, Note, as_written, read_capture
@@ -45,6 +46,10 @@ def replay_file(path: Path) -> Replayed:
 def replay(begin: Begin, notes: Iterable[Note]) -> Replayed:
     """Drive a fresh picker. Raises CaptureError where a note is out of place."""
     index, rng = PrefixIndex(), random.Random(begin.seed)
+    if path_of(begin.policy):  # a capture is data: no code is run for it
+        raise CaptureError(
+            f"line 1: it was decided by {begin.policy}, and only the project's own policies are replayed"
+        )
     try:
         picker = Picker(begin.settings, policy=begin.policy, index=index)
     except ValueError as error:

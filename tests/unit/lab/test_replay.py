@@ -145,6 +145,10 @@ def test_a_line_that_was_cut_is_left_out(tmp_path: Path) -> None:
         (b'{"at":1}\n', "line 1: not the first line of a capture"),
         (b'{"format":"tradewind.capture/9","policy":"cost","seed":1,"settings":{}}\n', "line 1: format"),
         (b'{"format":"tradewind.capture/1","policy":"none","seed":1,"settings":{}}\n', "line 1: .*none"),
+        (
+            b'{"format":"tradewind.capture/1","policy":"a.py:B","seed":1,"settings":{}}\n',
+            "line 1: it was decided by a.py",
+        ),
     ],
 )
 def test_what_is_no_capture_is_told_by_its_line(data: bytes, says: str) -> None:
