@@ -57,9 +57,18 @@ def _rate(
     kv_tokens = clip(known(end.kv_fill_ratio) or 0.0, 0.0, 1.0) * (kv_capacity_tokens or 0)
     prefill_s = computed * law.b / 1e3
     decode_s = steps * (law.a0 + law.weights(max(1.0, sequences)) + law.c * sequences + law.d * kv_tokens) / 1e3
-    finished = counter_delta(start.finished_total, end.finished_total) or 1.0
     busy_s = _busy_s(start, end, steps, prefill_s, seconds)
-    return (prefill_s + decode_s) / busy_s, prefill_s / max(1.0, finished)
+    return (prefill_s + decode_s) / busy_s, prefill_s / max(1.0, _prompts(start, end))
+
+
+def _prompts(start: EngineReading, end: EngineReading) -> float:
+    """Prompts whose computing ended within the window: their first tokens, not their last ones.
+
+    While an engine slows down, fewer requests end than begin: by those, its prompts would seem long.
+    """
+    if start.ttft_s is not None and end.ttft_s is not None and start.ttft_s.counts and end.ttft_s.counts:
+        return counter_delta(start.ttft_s.counts[-1], end.ttft_s.counts[-1]) or 0.0
+    return counter_delta(start.finished_total, end.finished_total) or 0.0
 
 
 def _busy_s(start: EngineReading, end: EngineReading, steps: float, prefill_s: float, seconds: float) -> float:

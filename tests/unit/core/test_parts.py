@@ -21,7 +21,7 @@ from tradewind.core.slowstart import SlowStart
 from tradewind.core.speed import ClockSpeed, WorkSpeed, class_medians, work_rate
 from tradewind.core.steplaw import step_law
 from tradewind.core.windows import EngineWindow
-from tradewind.model.telemetry import EngineReading, GpuReading
+from tradewind.model.telemetry import EngineReading, GpuReading, Histogram
 
 # --- names -------------------------------------------------------------------------------------------------------
 
@@ -59,6 +59,42 @@ def test_prefill_and_decode_weigh_the_same_work() -> None:
 def test_speed_is_unknown_unless_the_engine_was_busy() -> None:
     assert rate(steps=41.0, prompt=0.0, running=0.0) is None
     assert rate(steps=1.0, prompt=0.0) is None
+
+
+def test_short_prompts_do_not_seem_long_because_few_requests_end() -> None:
+    """An engine that slows down for 3 s after 6 healthy ones: the last 4 s tell, what came before does not."""
+    window, law = EngineWindow(span_s=10.0), step_law("rtx-pro-6000")
+    prompts = steps = tokens = 0.0
+    waited_s = 0.0
+    for second in range(10):
+        speed = 1.0 if second <= 6 else 0.4
+        prompts, steps, tokens = prompts + 3.0 * speed, steps + 8.0 * speed, tokens + 40.0 * speed
+        waited_s += 5.0
+        window.add(
+            float(second),
+            EngineReading(
+                running_requests=5.0,
+                steps_total=steps,
+                prompt_computed_tokens_total=512.0 * prompts,
+                generation_tokens_total=tokens,
+                ttft_s=Histogram(bounds=(1.0,), counts=(0.0, prompts)),
+                itl_s=Histogram(bounds=(), counts=(tokens,), total=waited_s),
+                finished_total=float(second // 4),
+            ),
+        )
+    healthy = work_rate(_until(window, 6.0), law, None, SpeedSettings())
+    slowed = work_rate(window, law, None, SpeedSettings())
+    assert healthy is not None
+    assert slowed is not None
+    assert slowed < healthy / SpeedSettings().tolerance
+
+
+def _until(window: EngineWindow, at_s: float) -> EngineWindow:
+    part = EngineWindow(span_s=window.span_s)
+    for read_s, reading in window.readings:
+        if read_s <= at_s:
+            part.add(read_s, reading)
+    return part
 
 
 @pytest.mark.parametrize(
