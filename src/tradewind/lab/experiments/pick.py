@@ -122,9 +122,8 @@ def _ours(group: Runs) -> str:
 def _bests(name: str, group: Runs) -> Iterator[Row]:
     ours, rest = _ours(group), {policy: runs for policy, runs in group.items() if policy != FLOOR}
     yield from against_best(rest, ours, experiment=NAME, profile=name)
-    lent = set(LENT) - set(LENT_INDEX if name in NOTHING_SHARED else ())
-    if lent & rest.keys():
-        alone = {policy: runs for policy, runs in rest.items() if policy not in lent}
+    alone = {policy: runs for policy, runs in rest.items() if _as_published(name, policy)}
+    if alone.keys() != rest.keys():
         yield from against_best(alone, ours, experiment=NAME, profile=name, name=PUBLISHED_BEST)
 
 
@@ -133,33 +132,39 @@ def _each(name: str, group: Runs) -> Iterator[Row]:
 
 
 def claims(found: Sequence[Row]) -> Sequence[Check]:
-    """What is demanded of `cost` against the best other, metric by metric."""
+    """What is demanded of `cost`, by metric: against policies as published, and with what is ours lent to them."""
+    every = list(found)
     return [
-        _claim(found, row, metric, bound)
-        for name in dict.fromkeys(row.profile for row in found)
-        for (metric, _), bound in zip(COMPARED, DEMANDED.get(name, (NEVER_WORSE, NEVER_WORSE)), strict=True)
-        for row in (measured(list(found), profile=name, policy=OURS, metric=f"{metric} {BEST}"),)
+        _claim(every, row, metric, against, bound)
+        for profile in dict.fromkeys(row.profile for row in every)
+        for against in (BEST, PUBLISHED_BEST)
+        for (metric, _), bound in zip(COMPARED, DEMANDED.get(profile, (NEVER_WORSE, NEVER_WORSE)), strict=True)
+        for row in (measured(every, profile=profile, policy=OURS, metric=f"{metric} {against}"),)
         if row is not None
     ]
 
 
-def _claim(found: Sequence[Row], row: Row, metric: str, bound: float) -> Check:
-    published = measured(list(found), profile=row.profile, policy=OURS, metric=f"{metric} {PUBLISHED_BEST}")
+def _claim(every: list[Row], row: Row, metric: str, against: str, bound: float) -> Check:
     note = "" if row.lo is None else f"{row.lo:+.1f} .. {row.hi:+.1f}; "
-    note += f"the best is {_best(found, row.profile, metric)}"
-    if published is not None and published.value is not None:
-        note += f"; against the best as published {published.value:+.1f} %"
-    name = f"{row.profile}: {metric} {BEST}"
+    note += _best(every, row.profile, metric, without=LENT if against == PUBLISHED_BEST else ())
+    name = f"{row.profile}: {metric} {against}"
     if row.profile == APART:
         return reported(name, row.value, unit="%", note=note)
     return at_most(name, row.value, bound, unit="%", note=note)
 
 
-def _best(found: Sequence[Row], profile: str, metric: str) -> str:
-    here = [row for row in found if row.profile == profile and row.policy not in (OURS, FLOOR)]
+def _best(every: list[Row], profile: str, metric: str, *, without: Sequence[str]) -> str:
+    """Its name."""
+    left_out = {OURS, FLOOR, *(policy for policy in without if not _as_published(profile, policy))}
+    here = [row for row in every if row.profile == profile and row.policy not in left_out]
     able = {row.policy for row in here if row.metric == "served" and (row.value or 0.0) >= 1e2 * SERVES_ALL}
     others = [row for row in here if row.metric == metric and row.policy in able]
     return min(others, key=lambda row: row.value or 0.0).policy if others else "?"
+
+
+def _as_published(profile: str, policy: str) -> bool:
+    """Whether nothing that is ours helps this policy here."""
+    return policy not in LENT or (policy in LENT_INDEX and profile in NOTHING_SHARED)
 
 
 def figures(found: Sequence[Row]) -> Sequence[Figure]:
