@@ -16,7 +16,7 @@ from tradewind.sim.scenarios import scenario_named
 NAME = "stale"
 FLEET = "S2-D"
 ROUND_ROBIN = "envoy_round_robin"
-POLICIES = ("weights", "published:10", "least_load", "cost")
+POLICIES = ("weights", "published:10", "cost")
 SCRAPES, LATE = "scraped every", "told late by"
 AGES_S = (0.25, 1.0, 3.0, 10.0, 30.0)
 SEEDS, FIRST_SEED = 3, 500
