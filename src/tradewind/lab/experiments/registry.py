@@ -6,22 +6,27 @@ from tradewind.lab.experiments.experiment import Experiment
 
 NAMES: dict[str, str] = {
     # name: module with an EXPERIMENT
-    "skywalker": "skywalker",
-    "gorgo": "gorgo.experiment",
     "validate-engine": "validate_engine.experiment",
     "validate-grid": "validate_grid.experiment",
     "validate-replay": "validate_replay.experiment",
     "pick": "pick",
+    "gorgo": "gorgo.experiment",
+    "skywalker": "skywalker",
+    "impairment": "impairment",
     "calibration": "calibration",
     "slo-matrix": "slo_matrix.experiment",
     "scale": "scale",
     "lead-time": "lead_time",
+    "clean-fleet": "clean_fleet",
+    "stale": "stale",
+    "homogeneous": "homogeneous",
+    "heterogeneous": "heterogeneous",
     "peers": "peers",
-    "burst": "burst",
+    "network": "network",
     "failover": "failover",
+    "burst": "burst",
     "mismatch": "mismatch",
     "exporter-death": "exporter_death",
-    "network": "network",
 }
 
 
