@@ -43,9 +43,10 @@ def test_plans_cover_what_is_published_and_quick_ones_are_short(name: str) -> No
     assert len(quick) <= 12 <= len(whole)
     assert len({str(sorted(trial.args.items(), key=str)) for trial in whole}) == len(whole)
     assert experiment.published
-    planned = {str(trial.args.get("policy")) for trial in whole}
-    if planned != {"None"}:
-        assert {item.policy for item in experiment.published} <= planned
+    planned = {str(trial.args["policy"]) for trial in whole}
+    assert {item.policy for item in experiment.published} <= planned | {lead_time.NOBODY_ACTS}
+    own = experiment.plan(Options(policies=("random",)))
+    assert {trial.args["policy"] for trial in own} == {"random"}
 
 
 def test_a_violation_is_the_first_moment_at_which_the_window_is_over() -> None:

@@ -1,7 +1,7 @@
 """`lead-time`: from the hardware alert to the moment users would have noticed, with the arm in which nobody acts.
 
 Both arms have the same seed, arrivals and stress. In the first the scorer looks on and raises alerts while round robin
-goes on; its violation is the counterfactual. In the second alerts drain the cell.
+goes on; its violation is the counterfactual. In the second alerts drain the cell, or a given policy does what it does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ from tradewind.measure.record import Record
 from tradewind.measure.statistics import percentile
 from tradewind.sim.envoy import RoundRobin, Shares
 from tradewind.sim.faults import Change, Contended, Effect, Heated
-from tradewind.sim.steered import Steer, WeightsPolicy
+from tradewind.sim.steered import PicksPolicy, Steer, WeightsPolicy
 from tradewind.workload.arrivals import CONSTANT
 from tradewind.workload.classes import baseline_mixed
 
@@ -55,11 +55,15 @@ VIOLATIONS, LATE = "violations with drain", "requests over the SLO"
 
 
 def plan(options: Options) -> Sequence[Trial]:
-    """Every cell under every stress and load."""
+    """Every cell under every stress and load; `policies` are those that act."""
     quick = options.quick
     return [
-        Trial(experiment=NAME, args={"stress": stress, "rate": rate, "cell": cell, "seed": seed, "quick": quick})
+        Trial(
+            experiment=NAME,
+            args={"stress": stress, "rate": rate, "cell": cell, "policy": policy, "seed": seed, "quick": quick},
+        )
         for seed in options.seed_range(seeds=SEEDS, first=FIRST_SEED)
+        for policy in options.policies or (WEIGHTS,)
         for stress in STRESSES
         for rate in (QUICK_RATES_RPS if quick else RATES_RPS)
         for cell in (QUICK_CELLS if quick else range(CELLS))
@@ -82,7 +86,8 @@ def run(trial: Trial) -> Result:
     )
     alerts = replace(SETTINGS.alerts, learn_s=learn_s)
     idle = ran(scenario, lambda _: _watching(replace(alerts, max_share=0.0)), seed=seed)
-    acts = ran(scenario, lambda _: _draining(alerts), seed=seed)
+    policy = text(trial, "policy")
+    acts = ran(scenario, (lambda _: _draining(alerts)) if policy == WEIGHTS else policy, seed=seed)
     own = scenario.cells[cell].cell_id
     alert_s, earlier = _alert(idle, own, stress_s)
     violation_s = first_violation(_of(idle.records, own), from_s=stress_s, until_s=for_s)
@@ -118,7 +123,8 @@ def _with(alerts: AlertSettings) -> ScoringSettings:
 
 def _alert(arm: Ran, cell_id: str, stress_s: float) -> tuple[float | None, int]:
     """The first alert of the cell from the stress on, and how many alerts of any cell came before."""
-    assert isinstance(arm.policy, WeightsPolicy)
+    if not isinstance(arm.policy, WeightsPolicy | PicksPolicy):
+        return None, 0
     raised = [e for e in arm.policy.steer.events if e.name.startswith("alert.") and not e.name.endswith(".cleared")]
     mine = [event.at_s for event in raised if event.cell_id == cell_id and event.at_s >= stress_s]
     return (mine[0] if mine else None), sum(event.at_s < stress_s for event in raised)
@@ -152,22 +158,33 @@ def profile(stress: str, rate: float) -> str:
 
 def rows(done: Done) -> Sequence[Row]:
     """By stress and load, over cells and seeds."""
-    groups: dict[tuple[str, float], list[tuple[int, int, Result]]] = {}
+    groups: dict[tuple[str, float], dict[str, list[_Case]]] = {}
     for trial, result in done:
-        key = (text(trial, "stress"), number(trial, "rate"))
-        groups.setdefault(key, []).append((int(number(trial, "cell")), int(number(trial, "seed")), result))
-    return [row for (stress, rate), found in groups.items() for row in _of_group(profile(stress, rate), found)]
+        arms = groups.setdefault((text(trial, "stress"), number(trial, "rate")), {})
+        case = (int(number(trial, "cell")), int(number(trial, "seed")), result)
+        arms.setdefault(text(trial, "policy"), []).append(case)
+    found: list[Row] = []
+    for (stress, rate), arms in groups.items():
+        found += _of_nobody(profile(stress, rate), next(iter(arms.values())))
+        for policy, cases in arms.items():
+            found += _of_policy(profile(stress, rate), policy, cases)
+    return found
 
 
-def _of_group(name: str, found: Sequence[tuple[int, int, Result]]) -> Iterator[Row]:
-    seed = min(seed for _, seed, _ in found)
-    results = [result for _, _, result in found]
+_Case = tuple[int, int, Result]  # cell, seed, result
 
-    def spread(metric: str, values: Sequence[float | None], *, policy: str = NOBODY_ACTS) -> Row:
-        return mean_row(NAME, profile=name, policy=policy, metric=metric, values=values, unit="s", seed=seed)
 
-    def count(metric: str, value: int, *, of: int, policy: str, unit: str) -> Row:
-        return Row(experiment=NAME, profile=name, policy=policy, metric=metric, value=value, unit=unit, n=of, seed=seed)
+def _of_nobody(name: str, found: Sequence[_Case]) -> Iterator[Row]:
+    """The arm in which nobody acts, which is the same whoever acts in the other."""
+    seed, results = min(seed for _, seed, _ in found), [result for _, _, result in found]
+
+    def spread(metric: str, values: Sequence[float | None], unit: str = "s") -> Row:
+        return mean_row(NAME, profile=name, policy=NOBODY_ACTS, metric=metric, values=values, unit=unit, seed=seed)
+
+    def count(metric: str, value: int, *, of: int, unit: str) -> Row:
+        return Row(
+            experiment=NAME, profile=name, policy=NOBODY_ACTS, metric=metric, value=value, unit=unit, n=of, seed=seed
+        )
 
     leads = [_lead(result) for result in results]
     yield spread(ALERT, [result["alert"] for result in results])
@@ -182,16 +199,26 @@ def _of_group(name: str, found: Sequence[tuple[int, int, Result]]) -> Iterator[R
     cells = sorted({cell for cell, _, _ in found})
     ahead = [cell for cell in cells if all(_ahead(result) for other, _, result in found if other == cell)]
     blind = [cell for cell in cells if any(result["alert"] is None for other, _, result in found if other == cell)]
-    yield count(FIRST_ALERT, len(ahead), of=len(cells), policy=NOBODY_ACTS, unit="cells")
-    yield count(UNSEEN, len(blind), of=len(cells), policy=NOBODY_ACTS, unit="cells")
-    yield count(FALSE, sum(r["false"] > 0 for r in results), of=len(results), policy=NOBODY_ACTS, unit="runs")
-    unharmed = sum(result["violation"] is None for result in results)
-    yield count("runs without a violation", unharmed, of=len(results), policy=NOBODY_ACTS, unit="runs")
-    yield count(VIOLATIONS, sum(r["violations"] for r in results), of=len(results), policy=WEIGHTS, unit="cells")
-    for policy, key in ((NOBODY_ACTS, "late_idle"), (WEIGHTS, "late")):
-        share = [1e2 * result[key] / result["requests"] for result in results]
-        yield mean_row(NAME, profile=name, policy=policy, metric=LATE, values=share, unit="%", seed=seed)
-    yield spread("stress to drain", [result["drained"] for result in results], policy=WEIGHTS)
+    yield count(FIRST_ALERT, len(ahead), of=len(cells), unit="cells")
+    yield count(UNSEEN, len(blind), of=len(cells), unit="cells")
+    yield count(FALSE, sum(r["false"] > 0 for r in results), of=len(results), unit="runs")
+    yield count("runs without a violation", sum(r["violation"] is None for r in results), of=len(results), unit="runs")
+    yield spread(LATE, [1e2 * result["late_idle"] / result["requests"] for result in results], unit="%")
+
+
+def _of_policy(name: str, policy: str, found: Sequence[_Case]) -> Iterator[Row]:
+    """The arm in which somebody acts."""
+    seed, results = min(seed for _, seed, _ in found), [result for _, _, result in found]
+    violations = sum(result["violations"] for result in results)
+    yield Row(
+        experiment=NAME, profile=name, policy=policy, metric=VIOLATIONS, value=violations, unit="cells",
+        n=len(results), seed=seed,
+    )  # fmt: skip
+    for metric, values, unit in (
+        (LATE, [1e2 * result["late"] / result["requests"] for result in results], "%"),
+        ("stress to drain", [result["drained"] for result in results], "s"),
+    ):
+        yield mean_row(NAME, profile=name, policy=policy, metric=metric, values=values, unit=unit, seed=seed)
 
 
 def _lead(result: Result) -> float | None:
@@ -212,7 +239,7 @@ def claims(found: Sequence[Row]) -> Sequence[Check]:
         name = f"{NAME}: {row.metric}, {row.profile}"
         if row.metric == FIRST_ALERT:
             checks.append(at_least(name, row.value, row.n or CELLS, unit="cells"))
-        elif row.metric == VIOLATIONS:
+        elif row.metric == VIOLATIONS and row.policy == WEIGHTS:
             checks.append(at_most(name, row.value, 0, unit="cells", note=f"in {row.n} runs"))
     return checks
 
