@@ -1,5 +1,6 @@
 """The highest rate on a ladder that holds a service level, by bisection; a rate is simulated once for all levels."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -51,10 +52,12 @@ def _simulate(scenario: Scenario, make: MakePolicy, *, rate: float, seed: int, s
     counted = [entry for entry in grid.journal.entries if from_s <= entry.traced.at_s < until_s]
     assert counted, "a step of the search needs requests that count"
     lost_at = (1.0 - LEAST_SERVED) * len(counted) + 1
-    look_s, end_s, open_ones = from_s, scenario.for_s + DRAIN_S, counted
+    look_s, end_s, open_ones, coming = from_s, scenario.for_s + DRAIN_S, counted[:0], deque(counted)
     failures = decided_late = late_ones = 0
-    while look_s < end_s and open_ones and max(failures, late_ones) <= lost_at:
+    while look_s < end_s and (coming or open_ones) and max(failures, late_ones) <= lost_at:
         grid.loop.run(until_s=look_s)
+        while coming and coming[0].traced.at_s <= look_s:
+            open_ones.append(coming.popleft())
         decided = [entry for entry in open_ones if entry.first_s is not None or failed(entry)]
         open_ones = [entry for entry in open_ones if entry.first_s is None and not failed(entry)]
         failures += sum(map(failed, decided))
