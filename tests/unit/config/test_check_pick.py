@@ -36,6 +36,10 @@ RULE = "{name: eu-only, header: x-region, value: eu, sites: [eu]}"
             "{pick: {explain_key_env: 'se-cret'}}",
             "pick.explain_key_env: this is not the name of an environment variable",
         ),
+        (
+            "{pick: {capture: picks.ndjson, capture_max_bytes: 1000}}",
+            "pick.capture_max_bytes: 1000 is no size for a capture; write 1048576 to",
+        ),
         ("{pick: {timeout_s: 0}}", "$.gateways[0].pick.timeout_s: 0 is out of range"),
         ("{epp: {listen: '127.0.0.1:9002'}}", "epp.listen: an endpoint picker has nothing to say without a picker"),
         ("{routing: pick, epp: {listen: '10.0.0.1:9002'}}", "10.0.0.1:9002 is not loopback"),

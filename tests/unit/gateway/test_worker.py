@@ -316,6 +316,12 @@ def test_fc_48_a_reload_follows_what_the_picker_is_built_from(tmp_path: Path) ->
     session = with_fields(gateway, pick=PickConfig(session_header="x-session"))
     assert rig.worker.apply(with_fields(rig.config, gateways=[session])) == ""
     assert rig.worker.desk is not desk
+    desk = rig.worker.desk
+    captured = with_fields(gateway, pick=PickConfig(session_header="x-session", capture="picks.ndjson"))
+    assert rig.worker.apply(with_fields(rig.config, gateways=[captured])) == ""
+    assert rig.worker.desk is not desk  # a capture begins with a picker that has heard nothing
+    assert rig.worker.desk is not None
+    assert rig.worker.desk.capture is not None
     assert rig.worker.apply(with_fields(rig.config, gateways=[with_fields(gateway, routing="weights")])) == ""
     assert rig.worker.desk is None
 
