@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tradewind.lab.experiments.experiment import Trial
+from tradewind.lab.experiments.experiment import Options, Trial
 from tradewind.lab.experiments.validate_grid import experiment
 from tradewind.lab.experiments.validate_grid.assigned import Assigned
 from tradewind.lab.experiments.validate_grid.course import POLICIES, scenario_of
@@ -88,6 +88,11 @@ def test_an_error_beyond_the_bound_and_a_swapped_pair_do_not_hold() -> None:
 def test_policies_that_are_no_further_apart_than_the_bound_have_no_order() -> None:
     found = verdicts({"a": result(times(1.0), [times(1.02)]), "b": result(times(1.05), [times(1.0)])})
     assert found == [True] * 8 + [None] * 4
+
+
+def test_policies_without_a_recorded_run_are_left_out() -> None:
+    plan = experiment.plan(Options(policies=("mine.py:Mine", "cost")))
+    assert [trial.args["policy"] for trial in plan] == ["cost"]
 
 
 def test_a_ranking_counts_the_pairs_that_are_told_apart() -> None:

@@ -38,3 +38,8 @@ def test_a_forgery_that_passes_fails_the_claim() -> None:
     assert [claim.holds for claim in experiment.claims(experiment.rows([(trial, result)]))] == [True, True, False]
     result = {**result, "different": 2, "missed": []}
     assert [claim.holds for claim in experiment.claims(experiment.rows([(trial, result)]))] == [True, False, True]
+
+
+def test_policies_that_no_replay_can_make_are_left_out() -> None:
+    plan = experiment.plan(Options(policies=("weights", "mine.py:Mine", "cost;tie_s=0", "cache_aware"), seeds=1))
+    assert [trial.args.get("policy") for trial in plan] == [None, "cache_aware"]

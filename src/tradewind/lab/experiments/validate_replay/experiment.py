@@ -9,6 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from tradewind.core.pick.picker import Picker
+from tradewind.core.pick.settings import PickSettings
+from tradewind.core.prefix.index import PrefixIndex
 from tradewind.gateway.pick.capture import parse_capture
 from tradewind.lab.checks import Check, at_least, at_most
 from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial, Work
@@ -31,15 +34,24 @@ _METRICS = ("decisions", "drawn", "refusals", "notes", "different")
 
 
 def plan(options: Options) -> Sequence[Trial]:
-    """The shipped capture of a live gateway, and captures of simulated ones."""
+    """The shipped capture of a live gateway, and captures of simulated ones; of what is no picker's there is none."""
     seeds = options.seed_range(seeds=3, first=1, quick=1)
     for_s = QUICK_FOR_S if options.quick else FOR_S
     trials = [Trial(experiment=NAME, args={"source": "recorded live"})]
     for policy in options.policies or (POLICIES[:1] if options.quick else POLICIES):
-        for seed in seeds:
+        for seed in seeds if is_pickers(policy) else ():
             trial = Trial(experiment=NAME, args={"source": "simulated", "policy": policy, "seed": seed, "for_s": for_s})
             trials.append(trial)
     return trials
+
+
+def is_pickers(policy: str) -> bool:
+    """Whether a picker can be made by this name alone, as a replay does."""
+    try:
+        Picker(PickSettings(), policy=policy, index=PrefixIndex())
+    except ValueError:
+        return False
+    return True
 
 
 def run(trial: Trial) -> Result:
