@@ -16,7 +16,7 @@ from tradewind.lab.scenarios.common import MISMATCH, failures_text, poisson_plan
 from tradewind.lab.scenarios.mismatch import LIMIT_TOKENS
 from tradewind.measure.record import Record
 from tradewind.measure.summary import HTTP_BAD_REQUEST, leak, summarise
-from tradewind.workload.plan import Planned
+from tradewind.workload.plan import Planned, with_burst
 from tradewind.workload.sessions import CHAT, sessions
 from tradewind.workload.streams import stream
 from tradewind.workload.texts import Texts
@@ -26,6 +26,7 @@ SLO_TTFT_S = 1.5
 WARM_UP_RATIO = 0.2  # of the conversations' time, left out of latencies and hits
 LIMITED, KILLED = "west-1", "south-1"
 POLL_S = 0.05
+BURST_LEAD_S, BURST_TOKENS, BURST_OUTPUT = 0.3, 1_000, 64
 USERS_TOKENS = 128  # of prompts; fewer may be a warm-up that no user sent
 
 
@@ -46,6 +47,7 @@ class Sizes:
     kill_s: float = 20.0
     kill_at_s: float = 5.0
     back_at_s: float = 9.0
+    burst_requests: int = 18
 
 
 async def conversations(front: Front, sizes: Sizes) -> Json:
@@ -114,7 +116,15 @@ async def mismatch(front: Front, sizes: Sizes) -> Json:
 
 async def kill(front: Front, sizes: Sizes) -> Json:
     """SIGKILL one engine's process, start it again a few seconds later; who is lost, and when it serves again."""
-    plan = poisson_plan(seed=sizes.seed, rate_per_s=sizes.kill_per_s, for_s=sizes.kill_s, prefix="kill")
+    steady = poisson_plan(seed=sizes.seed, rate_per_s=sizes.kill_per_s, for_s=sizes.kill_s, prefix="kill")
+    # Just before the kill, so that requests without a token wait in the engine that dies.
+    plan = with_burst(
+        steady,
+        requests=sizes.burst_requests,
+        at_s=sizes.kill_at_s - BURST_LEAD_S,
+        prompt_tokens=BURST_TOKENS,
+        output_tokens=BURST_OUTPUT,
+    )
     client = LoadClient(front.target)
     begin_s = time.monotonic()
     async with asyncio.TaskGroup() as tasks:
