@@ -1,14 +1,13 @@
 """Reports of others' load tools, and when they agree with ours; the tools themselves run in `make acceptance`."""
 
-import itertools
 import json
 from pathlib import Path
 
 import pytest
 
 from tradewind.lab.acceptance import install
-from tradewind.lab.acceptance.run import OURS, Arm, GatewaySaw, acceptance_checks, gateway_saw
-from tradewind.lab.acceptance.tools import AIPERF, Replay, measured
+from tradewind.lab.acceptance.run import OURS, TOOLS, Arm, GatewaySaw, acceptance_checks, gateway_saw
+from tradewind.lab.acceptance.tools import AIPERF, GUIDELLM, GUIDELLM_REPORT, Replay, Tool, measured
 from tradewind.lab.checks import all_hold
 
 
@@ -32,22 +31,35 @@ def test_aiperf_report_is_read_by_request(tmp_path: Path) -> None:
     assert (found.ttft_mean_s, found.ttft_p50_s, found.ttft_p95_s) == pytest.approx((0.2, 0.2, 0.29))
 
 
+def test_guidellm_report_is_read_by_request(tmp_path: Path) -> None:
+    requests = {
+        "successful": [{"time_to_first_token_ms": 100.0}, {"time_to_first_token_ms": 300.0, "output": "a"}],
+        "errored": [{"time_to_first_token_ms": None}],
+        "incomplete": [],
+        "total": None,
+    }
+    (tmp_path / GUIDELLM_REPORT).write_text(json.dumps({"benchmarks": [{"requests": requests}], "metadata": {}}))
+    found = GUIDELLM.read(tmp_path)
+    assert (found.succeeded, found.failed) == (2, 1)
+    assert found.ttft_mean_s == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_every_tool_replays_the_trace_against_the_gateway(tool: Tool) -> None:
+    replay = Replay(
+        address="127.0.0.1:8080", model="m", trace=Path("t.jsonl"), tokenizer="a/b", tokenizer_folder=Path("a/b"),
+        folder=Path("out"),
+    )  # fmt: skip
+    command = tool.command(Path("venv"), replay)
+    assert command[0] == f"venv/bin/{tool.name}"
+    for wanted in ("http://127.0.0.1:8080", "t.jsonl", "a/b"):
+        assert any(wanted in word for word in command)
+
+
 def test_a_report_of_another_form_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "profile_export.jsonl").write_text(aiperf_line(1.0, unit="fortnights"))
     with pytest.raises(LookupError):
         AIPERF.read(tmp_path)
-
-
-def test_a_tool_replays_the_trace_against_the_gateway() -> None:
-    replay = Replay(
-        address="127.0.0.1:8080", model="m", trace=Path("t.jsonl"), tokenizer="a/b", tokenizer_folder=Path("tok"),
-        folder=Path("out"),
-    )  # fmt: skip
-    command = AIPERF.command(Path("venv"), replay)
-    assert command[0] == "venv/bin/aiperf"
-    for pair in (("--url", "http://127.0.0.1:8080"), ("--input-file", "t.jsonl"), ("--tokenizer", "a/b")):
-        assert pair in list(itertools.pairwise(command))
-    assert "--fixed-schedule" in command
 
 
 def test_the_gateways_log_stands_for_the_same_requests(tmp_path: Path) -> None:

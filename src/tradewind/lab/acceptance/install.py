@@ -54,7 +54,7 @@ def ensure_installed(tool: Tool, home: Path = HOME) -> None:
         if corpus is None:
             raise NotInstalled(f"{tool.corpus} is not in its packages")
         script = Path(__file__).with_name("make_tokenizer.py")
-        _run(folder / "bin" / "python", script, corpus, tokenizer_of(tool, home))
+        _run(folder / "bin" / "python", script, corpus, tokenizer_of(tool, home), str(tool.vocabulary))
         main = _cached(tool, home) / "refs" / "main"
         main.parent.mkdir(exist_ok=True)
         main.write_text(REVISION)

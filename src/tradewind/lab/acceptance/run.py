@@ -28,7 +28,7 @@ from tradewind.lab.acceptance.install import (
     folder_of,
     tokenizer_of,
 )
-from tradewind.lab.acceptance.tools import AIPERF, Measured, Replay, Tool, measured
+from tradewind.lab.acceptance.tools import AIPERF, GUIDELLM, Measured, Replay, Tool, measured
 from tradewind.lab.checks import Check, all_hold, at_least, at_most, checks_table, reported, write_checks
 from tradewind.lab.client import LoadClient
 from tradewind.lab.facts import machine_facts
@@ -39,7 +39,7 @@ from tradewind.workload.mooncake import Trace, coarser
 from tradewind.workload.named import make_trace
 from tradewind.workload.texts import Texts
 
-TOOLS = (AIPERF,)
+TOOLS = (AIPERF, GUIDELLM)
 OURS = "tradewind load"
 TOOL_OVERHEAD_S = 240.0  # for a tool to start, make its prompts and write its report
 TTFT_BOUND = 0.15  # a tool's TTFT against ours: other runs of the same requests

@@ -51,6 +51,7 @@ class Tool:
     name: str
     pins: tuple[tuple[str, ...], ...]  # what pip is asked for, one step after the other
     corpus: str  # the text within its packages of which it makes prompts
+    vocabulary: int  # of a tokenizer with about four bytes a token on such prompts
     command: Callable[[Path, Replay], list[str]]
     read: Callable[[Path], Measured]  # raises OSError, msgspec.MsgspecError, LookupError
     seconds: bool = False  # its trace's timestamps are seconds
@@ -96,6 +97,70 @@ AIPERF = Tool(
     name="aiperf",
     pins=(("aiperf==0.13.0",),),
     corpus="aiperf/dataset/generator/assets/shakespeare.txt",
+    vocabulary=6_000,
     command=_aiperf_command,
     read=_aiperf_read,
+)
+
+
+def _guidellm_command(venv: Path, replay: Replay) -> list[str]:
+    # It asks for /health before it starts, which is an engine's page and not a gateway's.
+    backend = {
+        "kind": "openai_http",
+        "target": f"http://{replay.address}",
+        "model": replay.model,
+        "validate_backend": False,
+    }
+    data = {"kind": "mooncake", "source": {"kind": "json_file", "path": str(replay.trace)}}
+    return [
+        str(venv / "bin" / "guidellm"),
+        "run",
+        *("--backend", _text(backend), "--data", _text(data), "--profile", "kind=replay,time_scale=1.0"),
+        *("--tokenizer", f"kind=huggingface_auto,model={replay.tokenizer_folder}"),
+        *("--output", f"kind=json,path={replay.folder / GUIDELLM_REPORT}", "--disable-console-interactive"),
+    ]
+
+
+GUIDELLM_REPORT = "report.json"
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+class _GuidellmRequest(msgspec.Struct):
+    time_to_first_token_ms: float | None = None
+
+
+class _GuidellmRequests(msgspec.Struct):
+    successful: list[_GuidellmRequest]
+    errored: list[_GuidellmRequest]
+    incomplete: list[_GuidellmRequest]
+
+
+class _GuidellmBenchmark(msgspec.Struct):
+    requests: _GuidellmRequests
+
+
+class _GuidellmReport(msgspec.Struct):
+    benchmarks: list[_GuidellmBenchmark]
+
+
+def _guidellm_read(folder: Path) -> Measured:
+    report = msgspec.json.decode((folder / GUIDELLM_REPORT).read_bytes(), type=_GuidellmReport)
+    requests = report.benchmarks[0].requests
+    found = [request.time_to_first_token_ms for request in requests.successful]
+    ttfts_s = [ttft_ms / 1e3 for ttft_ms in found if ttft_ms is not None]
+    lost = len(requests.errored) + len(requests.incomplete)
+    return measured(ttfts_s, failed=lost + len(found) - len(ttfts_s))
+
+
+GUIDELLM = Tool(
+    name="guidellm",
+    pins=(("torch==2.13.0",), ("guidellm==0.8.1",)),  # torch by itself first: pip may have a build without CUDA
+    corpus="faker/providers/lorem/en_US/__init__.py",
+    vocabulary=4_000,
+    command=_guidellm_command,
+    read=_guidellm_read,
+    seconds=True,
 )
