@@ -30,7 +30,7 @@ def view(counter: int, cells: tuple[str, ...] = tuple(ADDRESSES)) -> GridView:
 
 def small(known: CellView) -> CellView:
     """The cell with a cache that a few prompts fill."""
-    capabilities = replace(known.cell.capabilities, kv_capacity_tokens=60_000)
+    capabilities = replace(known.cell.capabilities, kv_capacity_tokens=4_000)
     return replace(known, cell=replace(known.cell, capabilities=capabilities))
 
 
@@ -51,11 +51,13 @@ def captured(state_dir: Path, *, policy: str = "cost", requests: int = 60, max_b
         for cell in ADDRESSES:
             desk.picker.observe_path(PathReading(cell_id=cell, rtt_s=0.02 + 0.001 * chance.random()), clock.now_s)
         if number % 20 == 10:
-            rows = [WeightRow(cell_id=cell, weight=100, pressure=0.2) for cell in sorted(ADDRESSES)]
+            rows = [WeightRow(cell_id=cell, weight=100, drained=cell == "b" and number < 40) for cell in ADDRESSES]
             desk.tick(view(number, ("a", "b", "c") if number < 40 else ("a", "b")), rows, clock.now_s)
             cells = (CellLoad(cell_id="a", requests=3, waiting_tokens=4_000, decoding=1),)
             desk.observe_others([GatewayLoad(gateway_id="other", age_s=0.1, cells=cells)], clock.now_s)
-        content = SECRET * (20 + number % 5 * 30)
+        if number in (45, 50):
+            desk.picker.set_unroutable(frozenset({"a"} if number == 45 else ()))
+        content = f"{number % 7} {SECRET * (20 + number % 5 * 30)}"
         body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": content}]}
         first = {FIRST_HEADER: f"{sent[-1][1]}:12"} if sent else {}
         reply = ask(desk, body, **{"x-request-id": f"r{number}", **first})
@@ -124,6 +126,22 @@ def test_an_input_that_was_left_out_is_found(tmp_path: Path) -> None:
     place = next(number for number, line in enumerate(lines) if line.startswith(b'{"kind":"finished"'))
     found = replayed(b"".join(lines[:place] + lines[place + 1 :]))
     assert found.different > 0
+
+
+KINDS = ("view", "path", "pressure", "others", "capacity", "unroutable", "first_token", "finished")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_decisions_depend_on_every_kind_of_input(tmp_path: Path, kind: str) -> None:
+    lines = captured(tmp_path).path.read_bytes().splitlines(keepends=True)
+    begins = f'{{"kind":"{kind}"'.encode()
+    assert replayed(b"".join(line for line in lines if not line.startswith(begins))).different > 0
+
+
+def test_a_disk_that_refuses_ends_the_capture(tmp_path: Path) -> None:
+    (tmp_path / "gateway-gw").write_text("a file where the folder should be")
+    capture = captured(tmp_path, requests=8)
+    assert "gateway-gw" in capture.ended
 
 
 def test_another_seed_is_found(tmp_path: Path) -> None:
