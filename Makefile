@@ -61,7 +61,7 @@ test-real-engine: $(READY) ## the engine contract against two real vLLM (CPU bui
 	@$(BIN)/python -m tests.real_engine.install; case $$? in 77) exit 0;; 0) ;; *) exit 1;; esac; \
 	  $(BIN)/pytest -m real_engine tests/contract tests/real_engine $(ARGS)
 
-acceptance: $(READY) ## aiperf beside our load client on the live grid (1.2 GB, once; skipped where it cannot be installed); ARGS="--for 30"
+acceptance: $(READY) ## aiperf and guidellm beside our load client on the live grid (several GB, once; skipped where they cannot be installed); ARGS="--only aiperf"
 	$(BIN)/python -m tradewind.lab.acceptance.run $(ARGS)
 
 docs: $(READY) ## write docs/reference again from the code

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 from tradewind.cli.main import app
 
 COMMANDS = [
-    *("agent", "bootstrap", "control", "demo", "doctor", "drain", "emulate", "explain", "gateway"),
+    *("agent", "bootstrap", "control", "demo", "doctor", "drain", "emulate", "explain", "gateway", "load"),
     *("relay", "status", "top", "undrain", "up", "validate", "version"),
 ]
 
