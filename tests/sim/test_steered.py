@@ -39,6 +39,7 @@ STEERED = (
     "envoy_least_request:N",
     "envoy_random",
     "pressure",
+    "cost",
 )
 
 
