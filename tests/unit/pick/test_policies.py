@@ -160,6 +160,19 @@ def test_smg_polled_knows_queues_by_readings_and_whole_prompts_sent_since() -> N
     assert burst(made, 2, tokens=1_000) == ["b", "b"], "two prompts of a mean length wait in a, by its reading"
 
 
+def test_smg_polled_forgets_what_a_later_reading_has_seen() -> None:
+    empty = EngineReading(queue_requests=0.0, kv_fill_ratio=0.1)
+    again = set()
+    for seed in range(12):
+        before, after = ([cell_view(cell_id, engine=empty) for cell_id in "ab"] for _ in range(2))
+        made = picker(*before, policy="smg_least_load:polled")
+        first = picked(made, request(5_000), rng=Random(seed))
+        assert picked(made, request(100), rng=Random(seed)).cell_id != first.cell_id
+        made.observe_view(grid(*after), 2.0)
+        again.add(picked(made, request(100), rng=Random(seed + 100)).cell_id == first.cell_id)
+    assert again == {True, False}, "equal again: either may be drawn"
+
+
 def test_smg_least_load_is_time_and_kv() -> None:
     fast, slow = cell_view("a", hardware="h100"), cell_view("b", hardware="rtx-pro-6000")
     made = picker(fast, slow, policy="smg_least_load")
