@@ -121,7 +121,9 @@ def test_what_the_picker_heard_gives_its_decisions_again(fleet: PickFleet) -> No
     for round_ in range(3):
         fleet.ask_many([f"{SHARED if number % 2 else 'hi'} {round_} {number}" for number in range(12)])
     fleet.settled()
-    begun = fleet.rig.status()["pick"]["picks"]
+    told = fleet.rig.status()["pick"]
+    assert isinstance(told, dict)
+    begun = int(told["picks"])
     fleet.rig.until(lambda: replay_file(fleet.capture()).decisions >= begun)
     found = replay_file(fleet.capture())
     assert found.differences == []

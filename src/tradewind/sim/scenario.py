@@ -59,7 +59,7 @@ class Scenario:
     # Whose client a request is; None: any gateway's, by chance.
     gateway_of: Callable[[TracedRequest], int] | None = None
     warm_up_ratio: float = 0.1  # of the load's time: requests that arrive in it are not counted
-    # What each cell's paths draw their chance by, so that a cell more or less changes nothing for the others; () = place.
+    # By what each cell's paths draw their chance, so that one cell more changes nothing for the others; () = place.
     numbers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
