@@ -95,7 +95,7 @@ def test_gains_are_paired_by_seed_and_judged() -> None:
     )
     assert gain is not None
     assert gain.value == pytest.approx((1.5 + 2.0) / 2)
-    assert [claim.holds for claim in impairment.claims(rows)] == [False, True]
+    assert [claim.holds for claim in impairment.claims(rows)] == [False, None]
 
 
 def test_late_telemetry_is_late_in_one_way_at_a_time() -> None:
