@@ -74,7 +74,7 @@ def run(trial: Trial) -> Result:
         "ttft": ttft_ms(inside, 0.95),
         "answers": [1e3 * answer for answer in answers if answer is not None],
         "bursts": bursts,
-        "weighs": isinstance(done.policy, WeightsPolicy) and text(trial, "policy") not in (ROUND_ROBIN, LEAST_REQUEST),
+        "weighs": isinstance(done.policy, WeightsPolicy) and not text(trial, "policy").startswith("envoy_"),
     }
 
 
