@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import pytest
 
 from tradewind.lab.experiments import burst, exporter_death, failover, lead_time, mismatch, network
-from tradewind.lab.experiments.experiment import Argument, Experiment, Options, Result, Trial
 from tradewind.lab.experiments.registry import experiment_named
+from tradewind.lab.harness.experiment import Argument, Experiment, Options, Result, Trial
 from tradewind.measure.record import Failure, Record
 from tradewind.workload.classes import baseline_mixed
 

@@ -10,8 +10,8 @@ import pytest
 from tests.sim.test_compare import row
 from tradewind.engine.law import HEALTHY
 from tradewind.lab.experiments import clean_fleet, heterogeneous, homogeneous, impairment, stale
-from tradewind.lab.experiments.experiment import Argument, Experiment, Options, Result, Trial
-from tradewind.lab.experiments.row import measured
+from tradewind.lab.harness.experiment import Argument, Experiment, Options, Result, Trial
+from tradewind.lab.harness.row import measured
 from tradewind.lab.simulated.policies import maker
 from tradewind.lab.simulated.sustained import Phases, highest_rate, sustains
 from tradewind.measure.statistics import percentile

@@ -8,10 +8,10 @@ import pytest
 from tests.sim.test_compare import row
 from tests.sim.test_pick_experiment import done
 from tradewind.lab.experiments import registry
-from tradewind.lab.experiments.experiment import Options, Trial
 from tradewind.lab.experiments.gorgo import experiment
 from tradewind.lab.experiments.gorgo.grid import APR_5, REPEATED, STALE, WINDOWS, grid, window_trace
 from tradewind.lab.experiments.gorgo.published import published
+from tradewind.lab.harness.experiment import Options, Trial
 from tradewind.lab.simulated.compare import RunRow
 
 

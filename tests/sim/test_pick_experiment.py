@@ -9,7 +9,7 @@ import pytest
 from tests.sim.policies import InTurn
 from tests.sim.test_compare import row
 from tradewind.lab.experiments import pick
-from tradewind.lab.experiments.experiment import Options, Trial
+from tradewind.lab.harness.experiment import Options, Trial
 from tradewind.lab.simulated.compare import RunRow, run_once
 from tradewind.lab.simulated.floor import FLOOR, floor_row
 from tradewind.lab.simulated.trials import shortened

@@ -1,8 +1,8 @@
 """Fleets of any size, a policy with its CPU counted, and the rows of `scale`."""
 
 from tradewind.lab.experiments import scale
-from tradewind.lab.experiments.experiment import Options
-from tradewind.lab.experiments.row import measured
+from tradewind.lab.harness.experiment import Options
+from tradewind.lab.harness.row import measured
 from tradewind.lab.simulated.metered import Metered
 from tradewind.lab.simulated.policies import maker
 from tradewind.sim.fleets import fleet

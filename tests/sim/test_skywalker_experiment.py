@@ -7,8 +7,8 @@ import pytest
 
 from tests.sim.test_compare import row
 from tradewind.lab.experiments import skywalker
-from tradewind.lab.experiments.experiment import Options, Trial
-from tradewind.lab.experiments.row import measured
+from tradewind.lab.harness.experiment import Options, Trial
+from tradewind.lab.harness.row import measured
 from tradewind.lab.simulated.policies import maker
 from tradewind.lab.simulated.trials import shortened
 from tradewind.sim.grid import SimGrid

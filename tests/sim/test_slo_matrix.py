@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from tradewind.lab.experiments.experiment import Options, Result, Trial
-from tradewind.lab.experiments.row import measured
 from tradewind.lab.experiments.slo_matrix import experiment
 from tradewind.lab.experiments.slo_matrix.plan import LEVELS, MATRIX_POLICIES, phases_of, plan, run, scenario_of
 from tradewind.lab.experiments.slo_matrix.search import Step, highest, ladder, simulate
+from tradewind.lab.harness.experiment import Options, Result, Trial
+from tradewind.lab.harness.row import measured
 from tradewind.lab.simulated.policies import maker
 from tradewind.lab.simulated.sustained import Phases
 from tradewind.workload.classes import CLASSES

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from tradewind.lab.checks import Check
-from tradewind.lab.experiments.experiment import Options, Result
 from tradewind.lab.experiments.validate_engine import experiment
 from tradewind.lab.experiments.validate_engine.cases import CASES, case_named
 from tradewind.lab.experiments.validate_engine.compare import HELD_OUT, UNQUEUED, nine, part_of
 from tradewind.lab.experiments.validate_engine.fit import START, fitted
 from tradewind.lab.experiments.validate_engine.model import simulated
+from tradewind.lab.harness.experiment import Options, Result
 from tradewind.workload.measured import MeasuredRequest, measured_runs
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tradewind.lab.experiments.experiment import Options, Trial
 from tradewind.lab.experiments.validate_grid import experiment
 from tradewind.lab.experiments.validate_grid.assigned import Assigned
 from tradewind.lab.experiments.validate_grid.course import POLICIES, scenario_of
@@ -13,6 +12,7 @@ from tradewind.lab.experiments.validate_grid.model import assigned, measured, si
 from tradewind.lab.experiments.validate_grid.ranking import ranking
 from tradewind.lab.experiments.validate_grid.record import kept_runs
 from tradewind.lab.experiments.validate_grid.sent import LiveRun, Sent, recorded_runs, traced
+from tradewind.lab.harness.experiment import Options, Trial
 from tradewind.sim.grid import SimGrid
 
 RUNS = {run.policy: run for run in recorded_runs()}

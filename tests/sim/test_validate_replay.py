@@ -3,9 +3,9 @@
 import pytest
 
 from tradewind.gateway.pick.capture import parse_capture
-from tradewind.lab.experiments.experiment import Options
 from tradewind.lab.experiments.validate_replay import experiment
 from tradewind.lab.experiments.validate_replay.tampered import tampered
+from tradewind.lab.harness.experiment import Options
 from tradewind.lab.replay import replay
 
 

@@ -9,13 +9,13 @@ from typer.testing import CliRunner
 
 from tests.support.own_policies import policy_at
 from tradewind.cli.main import app
-from tradewind.lab.experiments.experiment import Options, Trial
-from tradewind.lab.experiments.row import Row
 from tradewind.lab.experiments.what_if.answer import rows, sentences
 from tradewind.lab.experiments.what_if.changes import changed
 from tradewind.lab.experiments.what_if.load import load_of
 from tradewind.lab.experiments.what_if.run import described, run, scenario_of
 from tradewind.lab.experiments.what_if.setup import AS_IT_IS, Setup
+from tradewind.lab.harness.experiment import Options, Trial
+from tradewind.lab.harness.row import Row
 from tradewind.lab.simulated.policies import maker
 from tradewind.sim.grid import SimGrid
 

@@ -9,8 +9,8 @@ import typer
 from tradewind.cli.options import EXIT_FAILED, EXIT_USAGE, JsonOption, explained, fail, print_json, say
 
 if TYPE_CHECKING:
-    from tradewind.lab.experiments.experiment import Experiment, Options
-    from tradewind.lab.experiments.runner import Report
+    from tradewind.lab.harness.experiment import Experiment, Options
+    from tradewind.lab.harness.runner import Report
 
 app = typer.Typer(help="Run any experiment again: simulated in virtual time, or live; ours beside published figures.")
 
@@ -66,9 +66,9 @@ def run(
     trial: _Trial = "",
 ) -> None:
     """Run experiments and show our figures beside the published ones. Exit code 1 if a trial failed."""
-    from tradewind.lab.experiments.experiment import Options
     from tradewind.lab.experiments.registry import UnknownExperimentError
-    from tradewind.lab.experiments.runner import NoSuchFormError, run_alone
+    from tradewind.lab.harness.experiment import Options
+    from tradewind.lab.harness.runner import NoSuchFormError, run_alone
 
     policies = tuple(name.strip() for written in policy for name in written.split(",")) or None
     options = Options(seeds=seeds, first_seed=first_seed, policies=policies, quick=quick)
@@ -99,8 +99,8 @@ def _run_all(chosen: "list[Experiment]", options: "Options", *, live: bool, fold
     from rich.console import Console
 
     from tradewind.cli.progress import Bars
-    from tradewind.lab.experiments.runner import run_experiment
-    from tradewind.lab.experiments.text import show
+    from tradewind.lab.harness.runner import run_experiment
+    from tradewind.lab.harness.text import show
 
     console = Console(width=None if os.isatty(1) else 160)
     done = []
@@ -112,10 +112,10 @@ def _run_all(chosen: "list[Experiment]", options: "Options", *, live: bool, fold
 
 
 def _write(done: "list[Report]", *, json_file: Path | None, report: Path | None, figures: Path | None) -> None:
-    from tradewind.lab.experiments.document import document, write_document
-    from tradewind.lab.experiments.page import write_page
-    from tradewind.lab.experiments.pictures import NoPicturesError, write_pictures
     from tradewind.lab.facts import machine_facts
+    from tradewind.lab.harness.document import document, write_document
+    from tradewind.lab.harness.page import write_page
+    from tradewind.lab.harness.pictures import NoPicturesError, write_pictures
 
     facts = machine_facts()
     if json_file is not None:

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tradewind.cli.options import say
-from tradewind.lab.experiments.experiment import Trial
-from tradewind.lab.experiments.runner import Watch
+from tradewind.lab.harness.experiment import Trial
+from tradewind.lab.harness.runner import Watch
 
 _LINE_EVERY_S = 15.0
 

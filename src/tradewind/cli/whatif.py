@@ -11,9 +11,9 @@ import typer
 from tradewind.cli.options import EXIT_FAILED, EXIT_USAGE, explained, fail, print_json, say
 
 if TYPE_CHECKING:
-    from tradewind.lab.experiments.experiment import Experiment, Options
-    from tradewind.lab.experiments.runner import Report
     from tradewind.lab.experiments.what_if.setup import Setup
+    from tradewind.lab.harness.experiment import Experiment, Options
+    from tradewind.lab.harness.runner import Report
 
 _Grid = Annotated[Path, typer.Argument(help="The grid file (YAML).")]
 _Trace = Annotated[str, typer.Option("--trace", help="A Mooncake trace (.jsonl) or an Azure trace (.csv), also .gz.")]
@@ -71,9 +71,9 @@ def run(
     trial: _Trial = "",
 ) -> None:
     """Simulate your own grid under your own load, and what a change would do; every what-if on the same chance."""
-    from tradewind.lab.experiments.experiment import Options
-    from tradewind.lab.experiments.runner import run_alone
     from tradewind.lab.experiments.what_if.setup import Setup, content_hash
+    from tradewind.lab.harness.experiment import Options
+    from tradewind.lab.harness.runner import run_alone
 
     with explained():
         setup = Setup(
@@ -146,10 +146,10 @@ def _run(made: "Experiment", options: "Options", *, slo_ttft_s: float, folder: P
     from rich.console import Console
 
     from tradewind.cli.progress import Bars
-    from tradewind.lab.experiments.runner import run_experiment
-    from tradewind.lab.experiments.text import footer
     from tradewind.lab.experiments.what_if.answer import sentences
     from tradewind.lab.experiments.what_if.experiment import arms_table
+    from tradewind.lab.harness.runner import run_experiment
+    from tradewind.lab.harness.text import footer
 
     with Bars() as watch:
         done = run_experiment(made, options, live=False, folder=folder, jobs=jobs, watch=watch)
@@ -166,9 +166,9 @@ def _run(made: "Experiment", options: "Options", *, slo_ttft_s: float, folder: P
 
 
 def _write(done: "Report", *, json_file: Path | None, report: Path | None) -> None:
-    from tradewind.lab.experiments.document import document, write_document
-    from tradewind.lab.experiments.page import write_page
     from tradewind.lab.facts import machine_facts
+    from tradewind.lab.harness.document import document, write_document
+    from tradewind.lab.harness.page import write_page
 
     facts = machine_facts()
     if json_file is not None:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tradewind.lab.checks import Check, at_least
-from tradewind.lab.experiments.document import document, write_document
-from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial, Work
-from tradewind.lab.experiments.figure import Figure, Series
-from tradewind.lab.experiments.page import page
 from tradewind.lab.experiments.registry import NAMES, UnknownExperimentError, experiment_named
-from tradewind.lab.experiments.row import Published, Row
-from tradewind.lab.experiments.runner import NoSuchFormError, Report, Watch, run_alone, run_experiment
+from tradewind.lab.harness.document import document, write_document
+from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial, Work
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.page import page
+from tradewind.lab.harness.row import Published, Row
+from tradewind.lab.harness.runner import NoSuchFormError, Report, Watch, run_alone, run_experiment
 
 CALLS: list[int] = []
 BROKEN: set[int] = set()

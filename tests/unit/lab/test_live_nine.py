@@ -4,8 +4,8 @@ import pytest
 
 from tradewind.config.check import check
 from tradewind.lab.experiments import failover, mismatch
-from tradewind.lab.experiments.experiment import Experiment, Options
 from tradewind.lab.experiments.live_nine import LIVE_POLICIES, live_grid
+from tradewind.lab.harness.experiment import Experiment, Options
 from tradewind.lab.simulated.nine import AS_PUBLISHED, COST, LEAST_OF_ALL, LEAST_REQUEST, ROUND_ROBIN, WEIGHTS
 
 

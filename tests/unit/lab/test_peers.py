@@ -7,7 +7,7 @@ import pytest
 from tradewind.lab.client import LoadClient, Target
 from tradewind.lab.emulated import Counters, hit_ratio, largest_share
 from tradewind.lab.experiments import peers as experiment
-from tradewind.lab.experiments.experiment import Argument, Options, Trial
+from tradewind.lab.harness.experiment import Argument, Options, Trial
 from tradewind.lab.peers import install, places
 from tradewind.lab.peers.overhead import Turn, best, instant_grid
 from tradewind.lab.peers.phases import differences, kill_figures

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from tradewind.lab.checks import Check, at_least
-from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.experiments.figure import Figure, Series
-from tradewind.lab.experiments.row import Published, Row, measured
+from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Published, Row, measured
 from tradewind.lab.simulated.nine import (
     AS_PUBLISHED,
     COST,

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tradewind.lab.checks import Check, at_least, at_most
-from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial, Work
-from tradewind.lab.experiments.figure import Figure, Series
 from tradewind.lab.experiments.live_nine import LIVE_POLICIES, kill_live
-from tradewind.lab.experiments.row import Published, Row, measured
+from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial, Work
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Published, Row, measured
 from tradewind.lab.simulated.nine import (
     AS_PUBLISHED,
     CELLS,

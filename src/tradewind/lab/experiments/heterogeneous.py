@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from tradewind.lab.checks import Check, at_least, at_most
-from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.experiments.figure import Figure, Series
 from tradewind.lab.experiments.homogeneous import (
     AS_PUBLISHED,
     LEAST_REQUEST,
@@ -18,7 +16,9 @@ from tradewind.lab.experiments.homogeneous import (
     RTTS_S,
     cells_of,
 )
-from tradewind.lab.experiments.row import Published, Row, measured
+from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Published, Row, measured
 from tradewind.lab.simulated.nine import SOURCE, Ran, between, e2e_ms, mean_row, number, ran, text
 from tradewind.measure.record import Record
 from tradewind.sim.faults import Change, Engine, Limit

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from tradewind.engine.profiles import PROFILES
 from tradewind.engine.scheduler import EngineLimits
 from tradewind.lab.checks import Check, at_least, at_most
-from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.experiments.figure import Figure, Series
-from tradewind.lab.experiments.row import Published, Row, measured
+from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Published, Row, measured
 from tradewind.lab.simulated.nine import SOURCE, between, e2e_ms, mean_row, number, ran, success, text
 from tradewind.measure.statistics import percentile
 from tradewind.sim.scenario import CellSpec, Load, Scenario

@@ -7,9 +7,9 @@ from statistics import fmean
 
 from tradewind.engine.law import HEALTHY
 from tradewind.lab.checks import Check, at_least, reported
-from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.experiments.figure import Figure, Series
-from tradewind.lab.experiments.row import Row, measured
+from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Row, measured
 from tradewind.lab.simulated.policies import maker
 from tradewind.lab.simulated.sustained import Phases, highest_rate, sustains
 from tradewind.measure.statistics import bootstrap_interval

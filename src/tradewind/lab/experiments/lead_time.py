@@ -11,9 +11,9 @@ from tradewind.core.scoring import WeightScorer
 from tradewind.core.settings import AlertSettings, ScoringSettings
 from tradewind.engine.board import Contention, Heat
 from tradewind.lab.checks import Check, at_least, at_most
-from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.experiments.figure import Figure, Series
-from tradewind.lab.experiments.row import Published, Row
+from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Published, Row
 from tradewind.lab.simulated.nine import (
     CELLS,
     ROUND_ROBIN,

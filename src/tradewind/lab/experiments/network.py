@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from tradewind.lab.checks import Check, reported
-from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.experiments.figure import Figure, Series
-from tradewind.lab.experiments.row import Published, Row, measured
+from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Published, Row, measured
 from tradewind.lab.simulated.nine import (
     ROUND_ROBIN,
     SOURCE,

@@ -9,9 +9,9 @@ from typing import Any
 import uvloop
 
 from tradewind.lab.checks import Check, at_least, reported
-from tradewind.lab.experiments.experiment import Argument, Done, Experiment, Options, Result, Trial, Work
-from tradewind.lab.experiments.figure import Figure, Series
-from tradewind.lab.experiments.row import Row
+from tradewind.lab.harness.experiment import Argument, Done, Experiment, Options, Result, Trial, Work
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Row
 from tradewind.lab.peers.overhead import Spans, overhead
 from tradewind.lab.peers.phases import Sizes, conversations, kill, mismatch
 from tradewind.lab.peers.places import ENVOY, TRADEWIND, version

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import factorial
 
 from tradewind.lab.checks import Check, at_most, reported
-from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.experiments.figure import Figure, Series
-from tradewind.lab.experiments.row import Row, measured
+from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Row, measured
 from tradewind.lab.simulated.floor import FLOOR
 from tradewind.lab.simulated.paired import (
     BEST,

@@ -2,31 +2,30 @@
 
 from importlib import import_module
 
-from tradewind.lab.experiments.experiment import Experiment
+from tradewind.lab.harness.experiment import Experiment
 
-NAMES: dict[str, str] = {
-    # name: module with an EXPERIMENT
-    "validate-engine": "validate_engine.experiment",
-    "validate-grid": "validate_grid.experiment",
-    "validate-replay": "validate_replay.experiment",
-    "pick": "pick",
-    "gorgo": "gorgo.experiment",
-    "skywalker": "skywalker",
+NAMES: dict[str, str] = {  # name: module with an EXPERIMENT
     "impairment": "impairment",
-    "calibration": "calibration",
-    "slo-matrix": "slo_matrix.experiment",
-    "scale": "scale",
-    "lead-time": "lead_time",
     "clean-fleet": "clean_fleet",
-    "stale": "stale",
+    "slo-matrix": "slo_matrix.experiment",
+    "calibration": "calibration",
     "homogeneous": "homogeneous",
     "heterogeneous": "heterogeneous",
-    "peers": "peers",
-    "network": "network",
+    "lead-time": "lead_time",
     "failover": "failover",
     "burst": "burst",
     "mismatch": "mismatch",
     "exporter-death": "exporter_death",
+    "network": "network",
+    "pick": "pick",
+    "gorgo": "gorgo.experiment",
+    "skywalker": "skywalker",
+    "stale": "stale",
+    "scale": "scale",
+    "peers": "peers",
+    "validate-engine": "validate_engine.experiment",
+    "validate-grid": "validate_grid.experiment",
+    "validate-replay": "validate_replay.experiment",
 }
 
 

@@ -6,9 +6,9 @@ from statistics import fmean
 from time import process_time
 
 from tradewind.lab.checks import Check, reported
-from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.experiments.figure import Figure, Series
-from tradewind.lab.experiments.row import Row, measured
+from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Row, measured
 from tradewind.lab.simulated.compare import to_row
 from tradewind.lab.simulated.floor import floor_row
 from tradewind.lab.simulated.metered import Metered

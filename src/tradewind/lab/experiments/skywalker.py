@@ -9,9 +9,9 @@ from statistics import fmean
 from tradewind.engine.profiles import PROFILES
 from tradewind.engine.scheduler import EngineLimits
 from tradewind.lab.checks import Check, at_most, reported
-from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.experiments.figure import Figure, Series
-from tradewind.lab.experiments.row import Published, Row, measured
+from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Published, Row, measured
 from tradewind.lab.simulated.compare import RunRow
 from tradewind.lab.simulated.paired import SERVES_ALL, Runs, against_each, figures_of
 from tradewind.lab.simulated.trials import run_policy, runs_by, shortened

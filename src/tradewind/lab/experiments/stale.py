@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from tradewind.lab.checks import Check, at_most, reported
 from tradewind.lab.experiments.clean_fleet import replaced
-from tradewind.lab.experiments.experiment import Argument, Done, Experiment, Options, Result, Trial
-from tradewind.lab.experiments.figure import Figure, Series
-from tradewind.lab.experiments.row import Row, measured
+from tradewind.lab.harness.experiment import Argument, Done, Experiment, Options, Result, Trial
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Row, measured
 from tradewind.lab.simulated.paired import Runs, against_each, figures_of
 from tradewind.lab.simulated.trials import run_policy, runs_by, shortened
 from tradewind.sim.scenario import Scenario

@@ -7,9 +7,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tradewind.lab.checks import Check, at_least, at_most
-from tradewind.lab.experiments.experiment import Options
 from tradewind.lab.experiments.registry import NAMES, experiment_named
-from tradewind.lab.experiments.runner import Report, Watch, run_experiment
+from tradewind.lab.harness.experiment import Options
+from tradewind.lab.harness.runner import Report, Watch, run_experiment
 from tradewind.lab.promises.bench import Bench, Item, bench_rows
 
 RESULTS = Path("build/lab")  # as `tradewind lab run`: what was run before is not run again

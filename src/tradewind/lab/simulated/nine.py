@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from tradewind.lab.experiments.experiment import Argument, Trial
-from tradewind.lab.experiments.row import Row
+from tradewind.lab.harness.experiment import Argument, Trial
+from tradewind.lab.harness.row import Row
 from tradewind.lab.simulated.policies import maker
 from tradewind.measure.record import Record
 from tradewind.measure.statistics import bootstrap_interval, percentile

@@ -5,7 +5,7 @@ from statistics import fmean
 
 import msgspec
 
-from tradewind.lab.experiments.row import Row
+from tradewind.lab.harness.row import Row
 from tradewind.lab.simulated.compare import RunRow, difference
 from tradewind.measure.statistics import mean_interval
 

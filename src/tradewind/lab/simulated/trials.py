@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
-from tradewind.lab.experiments.experiment import Argument, Done, Result
+from tradewind.lab.harness.experiment import Argument, Done, Result
 from tradewind.lab.simulated.compare import RunRow, run_once
 from tradewind.lab.simulated.floor import FLOOR, floor_row
 from tradewind.lab.simulated.policies import maker

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from tradewind.lab.checks import Check, at_least, at_most, reported
-from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.experiments.figure import Figure, Series
 from tradewind.lab.experiments.gorgo.grid import APR_7, STALE, WINDOWS, grid, window_trace
 from tradewind.lab.experiments.gorgo.published import published
-from tradewind.lab.experiments.row import Row, measured
+from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Row, measured
 from tradewind.lab.simulated.paired import BEST, COMPARED, Runs, against_best, against_each, figures_of
 from tradewind.lab.simulated.trials import run_policy, runs_by
 from tradewind.sim.scenarios import permuted

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tradewind.lab.experiments.gorgo.grid import STALE
-from tradewind.lab.experiments.row import Published
+from tradewind.lab.harness.row import Published
 
 SOURCE = "GORGO (2026)"
 _METRICS = ("TTFT p50", "TTFT p95", "TTFT p99", "E2E p50", "E2E p95", "E2E p99", "ITL mean")

@@ -5,9 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean, geometric_mean, median
 
 from tradewind.lab.checks import Check, at_least, at_most, reported
-from tradewind.lab.experiments.experiment import Done, Experiment, Result, Trial
-from tradewind.lab.experiments.figure import Figure, Series
-from tradewind.lab.experiments.row import Published, Row, measured
 from tradewind.lab.experiments.slo_matrix.plan import (
     LEAST_SAMPLES,
     LEVELS,
@@ -22,6 +19,9 @@ from tradewind.lab.experiments.slo_matrix.plan import (
     run,
 )
 from tradewind.lab.experiments.slo_matrix.search import BISECTIONS
+from tradewind.lab.harness.experiment import Done, Experiment, Result, Trial
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Published, Row, measured
 from tradewind.measure.statistics import bootstrap_interval
 
 RATE, RATIO = "sustainable rate", "over round robin"

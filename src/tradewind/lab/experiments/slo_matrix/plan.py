@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import process_time
 
-from tradewind.lab.experiments.experiment import Options, Result, Trial
 from tradewind.lab.experiments.slo_matrix.search import BISECTIONS, Found, Step, highest, ladder, simulate
+from tradewind.lab.harness.experiment import Options, Result, Trial
 from tradewind.lab.simulated.policies import maker
 from tradewind.lab.simulated.sustained import Phases
 from tradewind.sim.scenario import Scenario

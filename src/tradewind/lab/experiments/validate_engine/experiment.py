@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from tradewind.lab.checks import Check, at_most, reported
-from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.experiments.figure import Figure, Series
-from tradewind.lab.experiments.row import Published, Row
 from tradewind.lab.experiments.validate_engine.cases import CASES, Case, case_named
 from tradewind.lab.experiments.validate_engine.compare import ALL, HELD_OUT, PARTS, UNQUEUED, nine, part_of
 from tradewind.lab.experiments.validate_engine.fit import fitted
 from tradewind.lab.experiments.validate_engine.model import simulated
+from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Published, Row
 from tradewind.workload.measured import measured_runs
 
 NAME = "validate-engine"

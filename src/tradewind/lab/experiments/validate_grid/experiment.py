@@ -6,14 +6,14 @@ from statistics import median
 import msgspec
 
 from tradewind.lab.checks import Check, at_most, reported
-from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial, Work
-from tradewind.lab.experiments.figure import Figure, Series
-from tradewind.lab.experiments.row import Row
 from tradewind.lab.experiments.validate_grid.course import POLICIES
 from tradewind.lab.experiments.validate_grid.live import live_run
 from tradewind.lab.experiments.validate_grid.model import FIGURES, assigned, measured, simulated
 from tradewind.lab.experiments.validate_grid.ranking import ranking
 from tradewind.lab.experiments.validate_grid.sent import LiveRun, recorded_runs
+from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial, Work
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Row
 
 NAME = "validate-grid"
 BOUND = 0.10

@@ -14,11 +14,11 @@ from tradewind.core.pick.settings import PickSettings
 from tradewind.core.prefix.index import PrefixIndex
 from tradewind.gateway.pick.capture import parse_capture
 from tradewind.lab.checks import Check, at_least, at_most
-from tradewind.lab.experiments.experiment import Done, Experiment, Options, Result, Trial, Work
-from tradewind.lab.experiments.row import Row
 from tradewind.lab.experiments.validate_grid.live import live_run
 from tradewind.lab.experiments.validate_replay.tampered import tampered
 from tradewind.lab.experiments.validate_replay.taped import TapedPicker
+from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial, Work
+from tradewind.lab.harness.row import Row
 from tradewind.lab.replay import Replayed, replay
 from tradewind.sim.grid import SimGrid
 from tradewind.sim.scenario import Scenario

@@ -4,9 +4,9 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from tradewind.lab.experiments.experiment import Done, Result
-from tradewind.lab.experiments.row import Row
 from tradewind.lab.experiments.what_if.setup import AS_IT_IS
+from tradewind.lab.harness.experiment import Done, Result
+from tradewind.lab.harness.row import Row
 from tradewind.measure.statistics import bootstrap_interval
 
 NAME = "what-if"

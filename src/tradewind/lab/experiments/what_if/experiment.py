@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from tradewind.lab.experiments.experiment import Experiment, Options, Trial
-from tradewind.lab.experiments.figure import Figure, Series
-from tradewind.lab.experiments.row import Row
 from tradewind.lab.experiments.what_if.answer import CHANGE, NAME, arms_of, plain, rows, sentences
 from tradewind.lab.experiments.what_if.changes import changed
 from tradewind.lab.experiments.what_if.fleet import fleet_of
 from tradewind.lab.experiments.what_if.load import load_of
 from tradewind.lab.experiments.what_if.run import grid_of, run
 from tradewind.lab.experiments.what_if.setup import AS_IT_IS, Setup
+from tradewind.lab.harness.experiment import Experiment, Options, Trial
+from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.row import Row
 from tradewind.lab.simulated.policies import maker
 
 SEEDS = 5

@@ -7,11 +7,11 @@ from tradewind.config.resolve import load_checked
 from tradewind.config.schema import GridConfig
 from tradewind.engine.profiles import Profile
 from tradewind.engine.scheduler import EngineLimits
-from tradewind.lab.experiments.experiment import Json, Trial
 from tradewind.lab.experiments.what_if.changes import changed
 from tradewind.lab.experiments.what_if.fleet import Fleet, fleet_of
 from tradewind.lab.experiments.what_if.load import load_of
 from tradewind.lab.experiments.what_if.setup import Setup, setup_of
+from tradewind.lab.harness.experiment import Json, Trial
 from tradewind.lab.simulated.policies import maker
 from tradewind.measure.record import Record
 from tradewind.measure.summary import summarise

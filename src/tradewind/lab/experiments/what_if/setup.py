@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from tradewind.lab.experiments.experiment import Argument
+from tradewind.lab.harness.experiment import Argument
 
 AS_IT_IS = "as it is"
 

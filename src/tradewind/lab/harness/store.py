@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 import tradewind
-from tradewind.lab.experiments.experiment import Result, Trial
+from tradewind.lab.harness.experiment import Result, Trial
 
 # What may change a result. A change elsewhere (command line, control's API, reports) leaves results valid.
 _CODE = ("core", "engine", "measure", "model", "sim", "workload")
@@ -21,10 +21,10 @@ def code_fingerprint(experiment: str, *, live: bool) -> str:
     packages = ("",) if live else _CODE
     files = [path for package in packages for path in (root / package).rglob("*") if path.suffix in _KINDS]
     files += sorted((root / "lab" / "simulated").glob("*.py"))
-    own = experiment.replace("-", "_")
-    files += [path for path in (root / "lab" / "experiments").rglob("*.py") if own in path.relative_to(root).as_posix()]
+    own = root / "lab" / "experiments" / experiment.replace("-", "_")
+    files += [own.with_suffix(".py"), *own.rglob("*.py")]
     digest = hashlib.sha256()
-    for path in sorted(set(files)):
+    for path in sorted({path for path in files if path.is_file()}):
         digest.update(path.relative_to(root).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from tradewind.lab.checks import Check
-from tradewind.lab.experiments.experiment import Experiment, Options, Result, Trial, Work
-from tradewind.lab.experiments.row import Row
-from tradewind.lab.experiments.store import Store, trial_key
 from tradewind.lab.facts import machine_facts
+from tradewind.lab.harness.experiment import Experiment, Options, Result, Trial, Work
+from tradewind.lab.harness.row import Row
+from tradewind.lab.harness.store import Store, trial_key
 from tradewind.lab.simulated.policies import UnknownPolicyError, fingerprint
 
 

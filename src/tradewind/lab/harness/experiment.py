@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from tradewind.lab.checks import Check
-from tradewind.lab.experiments.figure import Figure
-from tradewind.lab.experiments.row import Published, Row
+from tradewind.lab.harness.figure import Figure
+from tradewind.lab.harness.row import Published, Row
 
 Json = Any  # what msgspec writes as JSON and reads back the same
 Argument = str | int | float | bool | None

@@ -4,8 +4,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tradewind.lab.checks import checks_table
-from tradewind.lab.experiments.pivot import Grid, grids, heading
-from tradewind.lab.experiments.runner import Report
+from tradewind.lab.harness.pivot import Grid, grids, heading
+from tradewind.lab.harness.runner import Report
 
 MOST_TABLES = 12  # on a terminal; all are in the report and in JSON
 

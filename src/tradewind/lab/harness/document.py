@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 
 from tradewind.lab.checks import Check
-from tradewind.lab.experiments.row import Published, Row
-from tradewind.lab.experiments.runner import Report
+from tradewind.lab.harness.row import Published, Row
+from tradewind.lab.harness.runner import Report
 
 SCHEMA = "tradewind.lab/1"
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tradewind.lab.experiments.row import Published, Row
+from tradewind.lab.harness.row import Published, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 from plotly.offline import get_plotlyjs
 
 from tradewind.lab.checks import Check
-from tradewind.lab.experiments.figure import Figure, drawn
-from tradewind.lab.experiments.pivot import Cell, Grid, grids, heading, with_unit
-from tradewind.lab.experiments.row import Published
-from tradewind.lab.experiments.runner import Report
-from tradewind.lab.experiments.text import footer
+from tradewind.lab.harness.figure import Figure, drawn
+from tradewind.lab.harness.pivot import Cell, Grid, grids, heading, with_unit
+from tradewind.lab.harness.row import Published
+from tradewind.lab.harness.runner import Report
+from tradewind.lab.harness.text import footer
 
 STYLE = """
 body { font: 15px/1.55 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; color: #222; }

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tradewind.lab.experiments.figure import drawn
-from tradewind.lab.experiments.runner import Report
+from tradewind.lab.harness.figure import drawn
+from tradewind.lab.harness.runner import Report
 
 
 class NoPicturesError(RuntimeError):
