@@ -6,7 +6,7 @@ import pytest
 
 from tradewind.lab.experiments.slo_matrix import experiment
 from tradewind.lab.experiments.slo_matrix.plan import LEVELS, MATRIX_POLICIES, phases_of, plan, run, scenario_of
-from tradewind.lab.experiments.slo_matrix.search import Step, highest, ladder, simulate
+from tradewind.lab.experiments.slo_matrix.search import Step, decided, highest, ladder, simulate
 from tradewind.lab.harness.experiment import Options, Result, Trial
 from tradewind.lab.harness.row import measured
 from tradewind.lab.simulated.policies import maker
@@ -27,6 +27,26 @@ def test_a_search_ends_on_the_highest_rung_that_holds_after_eight_steps(limit: f
     assert found.at_top == (len(able) == len(rates))
     assert len(found.steps) == 8
     assert rates[1] / rates[0] == pytest.approx(1.011, abs=0.001)
+
+
+def test_what_one_level_has_shown_is_not_simulated_again_for_the_next() -> None:
+    rates = ladder(3.0, 48.0)
+    simulated: list[Step] = []
+
+    def simulate_at(rate: float) -> Step:
+        simulated.append(step(rate, tail_s=0.1 * rate))
+        return simulated[-1]
+
+    levels_s = (1.5, 2.0, 3.0)
+    found = [highest(rates, simulate_at, slo_s=slo_s, known=simulated) for slo_s in levels_s]
+    shared = len(simulated)
+    alone = [highest(rates, simulate_at, slo_s=slo_s) for slo_s in levels_s]
+    assert [one.best for one in found] == [one.best for one in alone]
+    assert shared < 20 < len(simulated) - shared == 24
+    # 12 fails a level that 20 holds: neither tells how 15 ends.
+    crossed = [step(12.0, tail_s=9.0), step(20.0, tail_s=1.0)]
+    assert decided(crossed, 15.0, slo_s=1.5) is None
+    assert decided(crossed, 11.0, slo_s=1.5) == crossed[1]
 
 
 @pytest.mark.parametrize(

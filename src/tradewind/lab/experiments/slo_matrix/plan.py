@@ -129,7 +129,7 @@ def run(trial: Trial) -> Result:
         return made[rate]
 
     rates = ladder(*LEVELS[name].ladder, bisections=QUICK_BISECTIONS if quick else BISECTIONS)
-    found = {tier: _told(highest(rates, step, slo_s=slo_s)) for tier, slo_s in tiers.items()}
+    found = {tier: _told(highest(rates, step, slo_s=slo_s, known=made.values())) for tier, slo_s in tiers.items()}
     return {
         "tiers": found,
         "simulated": len(made),

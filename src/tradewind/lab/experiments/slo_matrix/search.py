@@ -1,7 +1,7 @@
 """The highest rate on a ladder that holds a service level, by bisection; a rate is simulated once for all levels."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -83,16 +83,30 @@ def ladder(low: float, high: float, *, bisections: int = BISECTIONS) -> Sequence
     return [low * (high / low) ** (index / (rungs - 1)) for index in range(rungs)]
 
 
-def highest(rates: Sequence[float], step: Callable[[float], Step], *, slo_s: float) -> Found:
-    """Bisection over ascending rates, on the assumption that what holds at one rate holds at lower ones."""
+def highest(
+    rates: Sequence[float], step: Callable[[float], Step], *, slo_s: float, known: Collection[Step] = ()
+) -> Found:
+    """Bisection over ascending rates, on the assumption that what holds at one rate holds at lower ones.
+
+    `known`: steps simulated before, for another level; what they decide is not simulated again. It may grow meanwhile.
+    """
     below, above = -1, len(rates)
     best: Step | None = None
     steps: list[Step] = []
     while above - below > 1:
         middle = (below + above) // 2
-        steps.append(step(rates[middle]))
+        steps.append(decided(known, rates[middle], slo_s=slo_s) or step(rates[middle]))
         if steps[-1].holds(slo_s):
             below, best = middle, steps[-1]
         else:
             above = middle
     return Found(best=best, at_top=below == len(rates) - 1, steps=tuple(steps))
+
+
+def decided(known: Collection[Step], rate: float, *, slo_s: float) -> Step | None:
+    """The step that tells how `rate` ends: one that holds at a higher rate, or fails at a lower; None: none, or both."""
+    holding = [one for one in known if one.rate >= rate and one.holds(slo_s)]
+    failing = [one for one in known if one.rate <= rate and not one.holds(slo_s)]
+    if bool(holding) == bool(failing):
+        return None
+    return max(holding, key=lambda one: one.rate) if holding else min(failing, key=lambda one: one.rate)
