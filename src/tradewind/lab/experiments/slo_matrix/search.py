@@ -104,7 +104,7 @@ def highest(
 
 
 def decided(known: Collection[Step], rate: float, *, slo_s: float) -> Step | None:
-    """The step that tells how `rate` ends: one that holds at a higher rate, or fails at a lower; None: none, or both."""
+    """The step that tells how `rate` ends: one that holds at a higher rate or fails at a lower; None: none, or both."""
     holding = [one for one in known if one.rate >= rate and one.holds(slo_s)]
     failing = [one for one in known if one.rate <= rate and not one.holds(slo_s)]
     if bool(holding) == bool(failing):
