@@ -11,7 +11,7 @@ from tradewind.lab.checks import Check, at_least
 from tradewind.lab.experiments.registry import NAMES, UnknownExperimentError, experiment_named
 from tradewind.lab.harness.document import document, write_document
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial, Work
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.page import page
 from tradewind.lab.harness.row import Published, Row
 from tradewind.lab.harness.runner import NoSuchFormError, Report, Watch, run_alone, run_experiment
@@ -176,3 +176,9 @@ def test_every_registered_experiment_says_what_it_is() -> None:
         assert all(item.source for item in experiment.published), name
     with pytest.raises(UnknownExperimentError, match="known: all"):
         experiment_named("nothing")
+
+
+def test_a_series_of_rows_has_their_intervals_and_a_gap_for_a_row_that_is_not_there() -> None:
+    row = Row(experiment="doubling", profile="clean", policy="p", metric="sum", value=48.0, lo=40.0, hi=50.0)
+    made = series_of("p", ["a", "b"], [row, None])
+    assert (made.x, made.y, made.lo, made.hi) == (["a", "b"], [48.0, None], [40.0, None], [50.0, None])

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tradewind.lab.checks import Check, at_least
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.row import Published, Row, measured
 from tradewind.lab.simulated.nine import (
     AS_PUBLISHED,
@@ -151,13 +151,7 @@ def figures(found: Sequence[Row]) -> Sequence[Figure]:
 
 def _series(found: Sequence[Row], disturbance: str) -> Series:
     chosen = [row for row in found if row.metric == SUCCESS and row.profile == profile(disturbance)]
-    return Series(
-        name=disturbance,
-        x=[row.policy for row in chosen],
-        y=[row.value for row in chosen],
-        lo=[row.lo for row in chosen],
-        hi=[row.hi for row in chosen],
-    )
+    return series_of(disturbance, [row.policy for row in chosen], chosen)
 
 
 _SUCCESS_NOTE = "what ends a request there is not said; here it is a first token after the class's SLO of 3 s"

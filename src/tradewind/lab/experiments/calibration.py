@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from tradewind.lab.checks import Check, at_least, at_most
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.row import Published, Row, measured
 from tradewind.lab.simulated.nine import (
     AS_PUBLISHED,
@@ -123,13 +123,7 @@ def figures(found: Sequence[Row]) -> Sequence[Figure]:
 
 def _series(found: Sequence[Row], metric: str) -> Series:
     chosen = [row for row in found if row.metric == metric and row.profile == profile("poisson")]
-    return Series(
-        name=metric,
-        x=[row.policy for row in chosen],
-        y=[row.value for row in chosen],
-        lo=[row.lo for row in chosen],
-        hi=[row.hi for row in chosen],
-    )
+    return series_of(metric, [row.policy for row in chosen], chosen)
 
 
 _NOTE = "tables 1 and 2 cannot come from one stationary fleet: at this load a clean one is at 28 % of its prefill"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tradewind.lab.checks import Check, at_most, reported
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.row import Row, measured
 from tradewind.lab.simulated.paired import COMPARED, Runs, against_each, figures_of
 from tradewind.lab.simulated.trials import run_policy, runs_by
@@ -143,13 +143,7 @@ def figures(found: Sequence[Row]) -> Sequence[Figure]:
 
 def _series(found: Sequence[Row], profile: str, policies: Sequence[str], metric: str) -> Series:
     picked = [measured(list(found), profile=profile, policy=policy, metric=metric) for policy in policies]
-    return Series(
-        name=profile,
-        x=policies,
-        y=[None if row is None else row.value for row in picked],
-        lo=[None if row is None else row.lo for row in picked],
-        hi=[None if row is None else row.hi for row in picked],
-    )
+    return series_of(profile, policies, picked)
 
 
 EXPERIMENT = Experiment(

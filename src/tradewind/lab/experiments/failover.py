@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tradewind.lab.checks import Check, at_least, at_most
 from tradewind.lab.experiments.live_nine import LIVE_POLICIES, kill_live
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial, Work
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.row import Published, Row, measured
 from tradewind.lab.simulated.nine import (
     AS_PUBLISHED,
@@ -213,13 +213,7 @@ def figures(found: Sequence[Row]) -> Sequence[Figure]:
 
 def _series(found: Sequence[Row], policy: str) -> Series:
     chosen = [row for row in found if row.policy == policy and row.metric == ALL_SUCCESS]
-    return Series(
-        name=policy,
-        x=[row.profile for row in chosen],
-        y=[row.value for row in chosen],
-        lo=[row.lo for row in chosen],
-        hi=[row.hi for row in chosen],
-    )
+    return series_of(policy, [row.profile for row in chosen], chosen)
 
 
 _NOTE = (

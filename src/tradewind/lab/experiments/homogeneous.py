@@ -7,7 +7,7 @@ from tradewind.engine.profiles import PROFILES
 from tradewind.engine.scheduler import EngineLimits
 from tradewind.lab.checks import Check, at_least, at_most
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, series_of
 from tradewind.lab.harness.row import Published, Row, measured
 from tradewind.lab.simulated.nine import SOURCE, between, e2e_ms, mean_row, number, ran, success, text
 from tradewind.measure.statistics import percentile
@@ -166,15 +166,7 @@ def figures(found: Sequence[Row]) -> Sequence[Figure]:
     series = []
     for profile in dict.fromkeys(row.profile for row in found):
         picked = [measured(list(found), profile=profile, policy=policy, metric="E2E p99") for policy in policies]
-        series.append(
-            Series(
-                name=profile,
-                x=policies,
-                y=[None if row is None else row.value for row in picked],
-                lo=[None if row is None else row.lo for row in picked],
-                hi=[None if row is None else row.hi for row in picked],
-            )
-        )
+        series.append(series_of(profile, policies, picked))
     return [
         Figure(
             name="p99",

@@ -3,16 +3,15 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 
 from tradewind.engine.law import HEALTHY
 from tradewind.lab.checks import Check, at_least, reported
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.row import Row, measured
+from tradewind.lab.simulated.nine import mean_row
 from tradewind.lab.simulated.policies import maker
 from tradewind.lab.simulated.sustained import Phases, highest_rate, sustains
-from tradewind.measure.statistics import bootstrap_interval
 from tradewind.sim.disturbances import uniform
 from tradewind.sim.faults import Change, Slow
 from tradewind.sim.scenario import Scenario
@@ -154,7 +153,7 @@ def rows(done: Done) -> Sequence[Row]:
 
 def _of_level(level: Level, rates: Rates) -> Iterator[Row]:
     for policy, by_seed in rates.items():
-        yield _row(level, policy, RATE, by_seed, unit="RPS")
+        yield mean_row(NAME, profile=level.name, policy=policy, metric=RATE, values=by_seed, unit="RPS")
     for policy, by_seed in rates.items():
         for baseline in BASELINES:
             pairs = {
@@ -163,24 +162,9 @@ def _of_level(level: Level, rates: Rates) -> Iterator[Row]:
                 if policy != baseline and rates.get(baseline, {}).get(seed)
             }
             if pairs:
-                yield _row(level, policy, f"{GAIN} {baseline}", pairs, unit="x")
-
-
-def _row(level: Level, policy: str, metric: str, values: Mapping[int, float], *, unit: str) -> Row:
-    found = list(values.values())
-    low, high = bootstrap_interval(found, fmean, random.Random(0)) or (None, None)
-    return Row(
-        experiment=NAME,
-        profile=level.name,
-        policy=policy,
-        metric=metric,
-        value=fmean(found),
-        unit=unit,
-        lo=low,
-        hi=high,
-        n=len(found),
-        seed=min(values),
-    )
+                yield mean_row(
+                    NAME, profile=level.name, policy=policy, metric=f"{GAIN} {baseline}", values=pairs, unit="x"
+                )
 
 
 def claims(found: Sequence[Row]) -> Sequence[Check]:
@@ -236,13 +220,7 @@ def _figure(found: Sequence[Row], name: str, title: str, places: Sequence[tuple[
 
 def _series(found: Sequence[Row], policy: str, places: Sequence[tuple[float, Level]]) -> Series:
     picked = [measured(list(found), profile=level.name, policy=policy, metric=RATE) for _, level in places]
-    return Series(
-        name=policy,
-        x=[x for x, _ in places],
-        y=[None if row is None else row.value for row in picked],
-        lo=[None if row is None else row.lo for row in picked],
-        hi=[None if row is None else row.hi for row in picked],
-    )
+    return series_of(policy, [x for x, _ in places], picked)
 
 
 EXPERIMENT = Experiment(

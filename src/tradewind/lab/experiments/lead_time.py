@@ -12,7 +12,7 @@ from tradewind.core.settings import AlertSettings, ScoringSettings
 from tradewind.engine.board import Contention, Heat
 from tradewind.lab.checks import Check, at_least, at_most
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.row import Published, Row
 from tradewind.lab.simulated.nine import (
     CELLS,
@@ -263,13 +263,7 @@ def figures(found: Sequence[Row]) -> Sequence[Figure]:
 def _series(found: Sequence[Row], profiles: Sequence[str], metric: str) -> Series:
     by_profile = {row.profile: row for row in found if row.metric == metric}
     chosen = [by_profile[name] for name in profiles]
-    return Series(
-        name=metric,
-        x=profiles,
-        y=[row.value for row in chosen],
-        lo=[row.lo for row in chosen],
-        hi=[row.hi for row in chosen],
-    )
+    return series_of(metric, profiles, chosen)
 
 
 _NOTE = (

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tradewind.lab.checks import Check, at_most, reported
 from tradewind.lab.experiments.live_nine import LIVE_POLICIES, limit_live
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial, Work
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.row import Published, Row, measured
 from tradewind.lab.simulated.nine import (
     AS_PUBLISHED,
@@ -150,13 +150,7 @@ def figures(found: Sequence[Row]) -> Sequence[Figure]:
 
 def _series(found: Sequence[Row], metric: str) -> Series:
     chosen = [row for row in found if row.metric == metric]
-    return Series(
-        name=metric,
-        x=[row.policy for row in chosen],
-        y=[row.value for row in chosen],
-        lo=[row.lo for row in chosen],
-        hi=[row.hi for row in chosen],
-    )
+    return series_of(metric, [row.policy for row in chosen], chosen)
 
 
 _NOTE = (

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from tradewind.lab.checks import Check, reported
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.row import Published, Row, measured
 from tradewind.lab.simulated.nine import (
     ROUND_ROBIN,
@@ -194,13 +194,7 @@ def figures(found: Sequence[Row]) -> Sequence[Figure]:
 
 def _series(found: Sequence[Row], policy: str, metric: str, name: str) -> Series:
     chosen = [row for row in found if row.metric == metric and row.policy == policy]
-    return Series(
-        name=name,
-        x=[row.profile for row in chosen],
-        y=[row.value for row in chosen],
-        lo=[row.lo for row in chosen],
-        hi=[row.hi for row in chosen],
-    )
+    return series_of(name, [row.profile for row in chosen], chosen)
 
 
 _NOTE = (

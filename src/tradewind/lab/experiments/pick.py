@@ -5,7 +5,7 @@ from math import factorial
 
 from tradewind.lab.checks import Check, at_most, reported
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.row import Row, measured
 from tradewind.lab.simulated.floor import FLOOR
 from tradewind.lab.simulated.paired import (
@@ -202,13 +202,7 @@ def figures(found: Sequence[Row]) -> Sequence[Figure]:
 
 def _series(found: Sequence[Row], names: Sequence[str], policy: str, metric: str, name: str) -> Series:
     picked = [measured(list(found), profile=profile, policy=policy, metric=metric) for profile in names]
-    return Series(
-        name=name,
-        x=names,
-        y=[None if row is None else row.value for row in picked],
-        lo=[None if row is None else row.lo for row in picked],
-        hi=[None if row is None else row.hi for row in picked],
-    )
+    return series_of(name, names, picked)
 
 
 NOTES = (

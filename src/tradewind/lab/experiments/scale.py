@@ -1,19 +1,17 @@
 """`scale`: how good routing stays, and what it costs, from nine cells to a thousand."""
 
-import random
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean
 from time import process_time
 
 from tradewind.lab.checks import Check, reported
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.row import Row, measured
 from tradewind.lab.simulated.compare import to_row
 from tradewind.lab.simulated.floor import floor_row
 from tradewind.lab.simulated.metered import Metered
+from tradewind.lab.simulated.nine import mean_row
 from tradewind.lab.simulated.policies import maker
-from tradewind.measure.statistics import bootstrap_interval
 from tradewind.sim.fleets import fleet
 from tradewind.sim.grid import SimGrid
 from tradewind.sim.policy import Policy
@@ -112,20 +110,8 @@ def rows(done: Done) -> Sequence[Row]:
 
 def _of(profile: str, policy: str, by_seed: Mapping[int, Mapping[str, float]]) -> Iterator[Row]:
     for field, (metric, unit, factor) in UNITS.items():
-        values = [factor * result[field] for result in by_seed.values()]
-        low, high = bootstrap_interval(values, fmean, random.Random(0)) or (None, None)
-        yield Row(
-            experiment=NAME,
-            profile=profile,
-            policy=policy,
-            metric=metric,
-            value=fmean(values),
-            unit=unit,
-            lo=low,
-            hi=high,
-            n=len(values),
-            seed=min(by_seed),
-        )
+        values = {seed: factor * result[field] for seed, result in by_seed.items()}
+        yield mean_row(NAME, profile=profile, policy=policy, metric=metric, values=values, unit=unit)
 
 
 def claims(found: Sequence[Row]) -> Sequence[Check]:
@@ -166,13 +152,7 @@ def _series(found: Sequence[Row], policy: str, metric: str) -> Series:
         cells for cells in sorted({*SIZES, *QUICK_SIZES}) if any(row.profile == profile_of(cells) for row in found)
     ]
     picked = [measured(list(found), profile=profile_of(cells), policy=policy, metric=metric) for cells in sizes]
-    return Series(
-        name=policy,
-        x=sizes,
-        y=[None if row is None else row.value for row in picked],
-        lo=[None if row is None else row.lo for row in picked],
-        hi=[None if row is None else row.hi for row in picked],
-    )
+    return series_of(policy, sizes, picked)
 
 
 EXPERIMENT = Experiment(

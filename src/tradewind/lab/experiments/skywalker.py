@@ -10,7 +10,7 @@ from tradewind.engine.profiles import PROFILES
 from tradewind.engine.scheduler import EngineLimits
 from tradewind.lab.checks import Check, at_most, reported
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.row import Published, Row, measured
 from tradewind.lab.simulated.compare import RunRow
 from tradewind.lab.simulated.paired import SERVES_ALL, Runs, against_each, figures_of
@@ -220,13 +220,7 @@ def figures(found: Sequence[Row]) -> Sequence[Figure]:
 
 def _series(every: list[Row], policy: str, metric: str, fleets: Sequence[int]) -> Series:
     picked = [measured(every, profile=profile_of(cells), policy=policy, metric=metric) for cells in fleets]
-    return Series(
-        name=policy,
-        x=[float(cells * len(REGIONS)) for cells in fleets],
-        y=[None if row is None else row.value for row in picked],
-        lo=[None if row is None else row.lo for row in picked],
-        hi=[None if row is None else row.hi for row in picked],
-    )
+    return series_of(policy, [float(cells * len(REGIONS)) for cells in fleets], picked)
 
 
 PUBLISHED = (

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tradewind.lab.checks import Check, at_most, reported
 from tradewind.lab.experiments.clean_fleet import replaced
 from tradewind.lab.harness.experiment import Argument, Done, Experiment, Options, Result, Trial
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.row import Row, measured
 from tradewind.lab.simulated.paired import Runs, against_each, figures_of
 from tradewind.lab.simulated.trials import run_policy, runs_by, shortened
@@ -123,13 +123,7 @@ def figures(found: Sequence[Row]) -> Sequence[Figure]:
 
 def _series(found: Sequence[Row], policy: str, arm: str, ages_s: Sequence[float]) -> Series:
     picked = [measured(list(found), profile=_profile(arm, age_s), policy=policy, metric="TTFT p95") for age_s in ages_s]
-    return Series(
-        name=policy,
-        x=ages_s,
-        y=[None if row is None else row.value for row in picked],
-        lo=[None if row is None else row.lo for row in picked],
-        hi=[None if row is None else row.hi for row in picked],
-    )
+    return series_of(policy, ages_s, picked)
 
 
 EXPERIMENT = Experiment(

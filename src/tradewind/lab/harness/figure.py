@@ -6,6 +6,8 @@ from typing import Literal
 
 import plotly.graph_objects as go
 
+from tradewind.lab.harness.row import Row
+
 HEIGHT_PX, WIDTH_PX = 420, 860
 COLOURS = ("#0b6e99", "#d9822b", "#3d9970", "#b3446c", "#7b6fb0", "#6b7780", "#c9a227", "#1f3a5f", "#8c564b", "#17becf")
 
@@ -34,6 +36,17 @@ class Figure:
     log_x: bool = False
     log_y: bool = False
     caption: str = ""
+
+
+def series_of(name: str, x: Sequence[float | str], rows: Sequence[Row | None]) -> Series:
+    """Values and intervals of rows, one at each x; None leaves a gap."""
+    return Series(
+        name=name,
+        x=x,
+        y=[None if row is None else row.value for row in rows],
+        lo=[None if row is None else row.lo for row in rows],
+        hi=[None if row is None else row.hi for row in rows],
+    )
 
 
 def drawn(figure: Figure) -> go.Figure:

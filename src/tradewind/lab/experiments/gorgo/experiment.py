@@ -6,7 +6,7 @@ from tradewind.lab.checks import Check, at_least, at_most, reported
 from tradewind.lab.experiments.gorgo.grid import APR_7, STALE, WINDOWS, grid, window_trace
 from tradewind.lab.experiments.gorgo.published import published
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.row import Row, measured
 from tradewind.lab.simulated.paired import BEST, COMPARED, Runs, against_best, against_each, figures_of
 from tradewind.lab.simulated.trials import run_policy, runs_by
@@ -216,13 +216,7 @@ def _known(every: list[Row], policies: Sequence[str]) -> list[str]:
 
 def _series(every: list[Row], policy: str, metric: str, profiles: Sequence[str], x: Sequence[float | str]) -> Series:
     picked = [measured(every, profile=profile, policy=policy, metric=metric) for profile in profiles]
-    return Series(
-        name=policy,
-        x=x,
-        y=[None if row is None else row.value for row in picked],
-        lo=[None if row is None else row.lo for row in picked],
-        hi=[None if row is None else row.hi for row in picked],
-    )
+    return series_of(policy, x, picked)
 
 
 NOTES = (

@@ -20,7 +20,7 @@ from tradewind.lab.experiments.slo_matrix.plan import (
 )
 from tradewind.lab.experiments.slo_matrix.search import BISECTIONS
 from tradewind.lab.harness.experiment import Done, Experiment, Result, Trial
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.row import Published, Row, measured
 from tradewind.measure.statistics import bootstrap_interval
 
@@ -212,13 +212,7 @@ def _series(found: Sequence[Row], profile: str, classes: Sequence[str], policy: 
         measured(list(found), profile=profile_of(profile, name, MIDDLE), policy=policy, metric=metric)
         for name in classes
     ]
-    return Series(
-        name=policy,
-        x=classes,
-        y=[None if row is None else row.value for row in picked],
-        lo=[None if row is None else row.lo for row in picked],
-        hi=[None if row is None else row.hi for row in picked],
-    )
+    return series_of(policy, classes, picked)
 
 
 PUBLISHED = tuple(

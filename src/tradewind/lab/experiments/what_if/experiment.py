@@ -11,7 +11,7 @@ from tradewind.lab.experiments.what_if.load import load_of
 from tradewind.lab.experiments.what_if.run import grid_of, run
 from tradewind.lab.experiments.what_if.setup import AS_IT_IS, Setup
 from tradewind.lab.harness.experiment import Experiment, Options, Trial
-from tradewind.lab.harness.figure import Figure, Series
+from tradewind.lab.harness.figure import Figure, series_of
 from tradewind.lab.harness.row import Row
 from tradewind.lab.simulated.policies import maker
 
@@ -122,13 +122,5 @@ def _figure(
     series = []
     for metric in metrics:
         picked = [by_key.get((arm, metric)) for arm in arms]
-        series.append(
-            Series(
-                name=metric.replace("_", " "),
-                x=list(arms),
-                y=[row.value if row else None for row in picked],
-                lo=[row.lo if row else None for row in picked],
-                hi=[row.hi if row else None for row in picked],
-            )
-        )
+        series.append(series_of(metric.replace("_", " "), list(arms), picked))
     return Figure(name=name, title=title, kind="bars", x_label="", y_label=unit, series=series, caption=caption)
