@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from tradewind.core.pick.cell import PickCell
 from tradewind.model.request import Request
+from tradewind.model.tuning import Weights
 
 
 class Tail(NamedTuple):
@@ -39,6 +40,7 @@ class Ask:
         "rng",
         "tails",
         "unknown_rtt_s",
+        "weights",
     )
 
     def __init__(
@@ -53,6 +55,7 @@ class Ask:
         load_output_tokens: float,
         others_weight: float,
         unknown_rtt_s: float,
+        weights: Weights | None = None,
     ) -> None:
         self.request = request
         self.cells = cells
@@ -64,6 +67,7 @@ class Ask:
         self.load_output_tokens = load_output_tokens  # expected of the others
         self.others_weight = others_weight  # by age; 0 = nothing fresh is known
         self.unknown_rtt_s = unknown_rtt_s
+        self.weights = weights  # of the RTT and queue terms, by order of a tuner; None = the policy's own
         self.tails: dict[int, Tail] = {}  # depth and class -> tail
         self.parts: dict[str, Parts] = {}  # cell id -> what its cost was made of
         self.deepest = 0  # leading blocks that the best of the cells holds

@@ -8,6 +8,7 @@ from tradewind.core.pick.ask import Ask, Choice, Tail
 from tradewind.core.pick.cell import PickCell
 from tradewind.core.pick.rates import Rates
 from tradewind.core.pick.settings import CostSettings
+from tradewind.model.tuning import Weights
 
 _COST = itemgetter(0)
 CERTAIN = (1.0,)
@@ -22,12 +23,13 @@ class CostModel:
 
     def __init__(self, settings: CostSettings) -> None:
         self._settings = settings
+        self._own = Weights(settings.rtt_weight, settings.queue_weight)
 
     def price(self, ask: Ask) -> list[tuple[float, PickCell]]:
         """Cost of each cell of the ask, in its order. Keeps the parts of each in the ask, for `terms`."""
         s, now_s, matches = self._settings, ask.now_s, ask.matches
         output, extra, discount = ask.output_tokens, ask.others_weight, ask.discount
-        prefill_weight, rtt_weight, queue_weight = s.prefill_weight, s.rtt_weight, s.queue_weight
+        prefill_weight, (rtt_weight, queue_weight) = s.prefill_weight, self._weights(ask)
         own, rest, shared = s.own_weight * output, s.others_weight, 0.5 * ask.load_output_tokens
         unknown_rtt_s, deepest, prompt = ask.unknown_rtt_s, ask.deepest, ask.prompt_tokens
         others_waiting = s.others_waiting
@@ -82,10 +84,11 @@ class CostModel:
         """The cost of a priced cell by its terms, which sum up to it."""
         s = self._settings
         queue_s, prefill_s, factor, stall, own_s, delayed, growth_s = ask.parts[cell.cell_id]
-        queue_s *= s.queue_weight
+        rtt_weight, queue_weight = self._weights(ask)
+        queue_s *= queue_weight
         shown_s = s.prefill_weight * prefill_s
         return (
-            ("network", s.rtt_weight * ask.rtt_s(cell)),
+            ("network", rtt_weight * ask.rtt_s(cell)),
             ("ingest", cell.rates.ingest_s),
             ("queue", factor * queue_s),
             ("prefill", factor * shown_s),
@@ -105,6 +108,9 @@ class CostModel:
     def queue_s(self, ask: Ask, cell: PickCell) -> float:
         """Nominal prefill work ahead of the request: our own and, by age, other gateways'."""
         return cell.work.backlog_s(ask.now_s) + ask.others_weight * cell.others_s
+
+    def _weights(self, ask: Ask) -> Weights:
+        return self._own if ask.weights is None else ask.weights
 
     @staticmethod
     def _tail(ask: Ask, rates: Rates, depth: int) -> Tail:

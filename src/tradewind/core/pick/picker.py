@@ -23,11 +23,13 @@ from tradewind.core.pick.policies import policy_named
 from tradewind.core.pick.policies.own import OwnPolicyError
 from tradewind.core.pick.settings import PickSettings
 from tradewind.core.pick.tape import Heard, Tape, answer_kind
+from tradewind.core.pick.tuned import Tuned
 from tradewind.core.pick.work import Booking
 from tradewind.model.decision import Decision, Refusal, RefusalKind
 from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
 from tradewind.model.routing import WeightRow
+from tradewind.model.tuning import Sample, TuningOrder
 from tradewind.model.view import GridView, PathReading
 
 FORGOTTEN = 0.02  # other gateways' work counts as nothing below this weight
@@ -89,6 +91,7 @@ class Picker:
         self._eligibility = Eligibility(settings)
         self._ledger = Ledger(lease_s=settings.lease_s, most=settings.max_bookings, floor=settings.cost.queue_floor)
         self._teacher = Teacher(settings, self._fleet, self._eligibility)
+        self._tuned = Tuned()
         self._others_s = -1e9  # when other gateways were last heard of
         self._number = 0
         self._tape = tape
@@ -150,6 +153,16 @@ class Picker:
         if self._tape is not None:
             self._tape.note(Heard.UNROUTABLE, 0.0, sorted(cell_ids))
         self._fleet.set_unroutable(cell_ids)
+
+    def set_order(self, order: TuningOrder | None) -> None:
+        """Weights by a tuner from the next pick on; None = the policy's own again."""
+        if self._tape is not None:
+            self._tape.note(Heard.ORDER, 0.0, order)
+        self._tuned.order = order
+
+    def take_samples(self) -> tuple[Sample, ...]:
+        """What finished since the last call of requests that followed an order, in the order of their end."""
+        return self._tuned.take()
 
     def clear_limit(self, cell_id: str) -> None:
         """A probe of the refused length passed: what this picker learned of the cell's limit is void."""
@@ -237,6 +250,8 @@ class Picker:
             if (at_s := self._teacher.first_token_s(booking, outcome)) is not None:
                 self._first_token(decision_id, min(at_s, now_s))
         self._ledger.release(decision_id, now_s)
+        if booking is not None:
+            self._tuned.finished(booking, outcome, now_s)
         self._teacher.on_outcome(booking, outcome, now_s)
 
     def release(self, decision_id: str, now_s: float) -> None:
@@ -293,6 +308,7 @@ class Picker:
             load_output_tokens=usual,
             others_weight=others if others > FORGOTTEN else 0.0,
             unknown_rtt_s=self._fleet.unknown_rtt_s,
+            weights=self._tuned.weights(request.request_id),
         )
         if ask.matches:
             self._weigh_heat(ask)
@@ -367,6 +383,9 @@ class Picker:
         booking.total_tokens = request.prompt_tokens + (request.max_output_tokens or 1)
         booking.blocks = request.blocks
         booking.stream, booking.moved = request.stream, False
+        booking.factor = factor
+        booking.least_uncached_tokens = ask.uncached(max(ask.matches.values(), default=0))
+        booking.order, booking.child = self._tuned.order, self._tuned.child
         booking.calm = queue_s <= prefill_s and not cell.work.tight
         return booking
 

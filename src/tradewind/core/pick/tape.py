@@ -29,6 +29,7 @@ class Heard(StrEnum):
     UNROUTABLE = "unroutable"  # cell id, ...
     CLEAR_LIMIT = "clear_limit"  # cell id
     RECALL = "recall"  # LimitMemory, ...
+    ORDER = "order"  # TuningOrder, or None
     CAPACITY = "capacity"  # cell id, blocks that the prefix index may keep of it; None = it has left
     PICK = "pick"  # Request; what was decided follows as the next note
     DECISION = "decision"  # Decision
@@ -60,6 +61,7 @@ _INPUTS: dict[Heard, Callable[["Picker", float, Any], object]] = {
     Heard.REACH: lambda picker, _, reach: picker.set_reach(reach),
     Heard.UNROUTABLE: lambda picker, _, cell_ids: picker.set_unroutable(frozenset(cell_ids)),
     Heard.CLEAR_LIMIT: lambda picker, _, cell_id: picker.clear_limit(cell_id),
+    Heard.ORDER: lambda picker, _, order: picker.set_order(order),
     Heard.RECALL: lambda picker, now_s, limits: picker.recall(limits, now_s),
     Heard.FIRST_TOKEN: lambda picker, now_s, decision_id: picker.first_token(decision_id, now_s),
     Heard.SERVED_BY: lambda picker, now_s, both: picker.served_by(both[0], both[1], now_s),

@@ -7,6 +7,7 @@ from math import inf
 from tradewind.core.pick.later import Later
 from tradewind.core.pick.rates import Rates
 from tradewind.core.pick.slowness import Slowness
+from tradewind.model.tuning import TuningOrder
 
 
 class Phase(Enum):
@@ -24,14 +25,18 @@ class Booking:
         "blocks",
         "calm",
         "cell_id",
+        "child",
         "decision_id",
         "decode_s",
         "dispatched_s",
         "expected_s",
+        "factor",
+        "least_uncached_tokens",
         "matched_tokens",
         "model",
         "moved",
         "number",
+        "order",
         "output_tokens",
         "patience_s",
         "phase",
@@ -68,6 +73,10 @@ class Booking:
     blocks: tuple[int, ...]
     stream: bool  # a first token can be seen
     moved: bool  # another cell has it than the predictions are for
+    factor: float  # the cell's slowness at dispatch
+    least_uncached_tokens: int  # on the best of the cells
+    order: TuningOrder | None  # that it followed
+    child: bool  # by the child's weights
     calm: bool  # no queue and no KV pressure at dispatch: fit for slow calibration
 
 

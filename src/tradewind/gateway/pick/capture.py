@@ -21,6 +21,7 @@ from tradewind.core.pick.tape import Heard
 from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
 from tradewind.model.routing import WeightRow
+from tradewind.model.tuning import TuningOrder
 from tradewind.model.view import GridView, PathReading
 from tradewind.runtime.log import log_event
 
@@ -38,6 +39,7 @@ _TYPES: dict[Heard, Any] = {
     Heard.UNROUTABLE: tuple[str, ...],
     Heard.CLEAR_LIMIT: str,
     Heard.RECALL: tuple[LimitMemory, ...],
+    Heard.ORDER: TuningOrder | None,
     Heard.CAPACITY: tuple[str, int | None],
     Heard.PICK: Request,
     Heard.DECISION: list[Any],  # compared as written, see `as_written`: a cost may be infinite, which JSON cannot say

@@ -4,13 +4,14 @@ from tradewind.core.pick.ask import Ask, Choice
 from tradewind.core.pick.cell import PickCell
 from tradewind.core.pick.policies.affinity import best_match
 from tradewind.core.pick.policies.ranking import among, least_by
+from tradewind.model.tuning import Weights
 
 
 class Gorgo:
     """W_rtt * RTT + W_queue * b * (full prompt tokens in flight) + b * (uncached tokens), b per token of the class.
 
     The option is "W_rtt/W_queue": .5/.1 is where its tuner starts, .276/.5 what it learned. Work is released at the
-    end of the request. Equals are drawn, the original takes the first.
+    end of the request. An order of a tuner replaces both weights. Equals are drawn, the original takes the first.
     """
 
     in_seconds = False
@@ -18,7 +19,7 @@ class Gorgo:
     def __init__(self, option: str) -> None:
         rtt, _, queue = option.partition("/")
         try:
-            self._rtt, self._queue = float(rtt), float(queue)
+            self._weights = Weights(float(rtt), float(queue))
         except ValueError:
             raise ValueError(f"gorgo takes RTT weight/queue weight, e.g. gorgo:.5/.1, not {option!r}") from None
         self.name = f"gorgo:{option}"
@@ -27,8 +28,9 @@ class Gorgo:
         return least_by(ask, ask.cells, lambda cell: self._cost_s(ask, cell))
 
     def _cost_s(self, ask: Ask, cell: PickCell) -> float:
+        weights = self._weights if ask.weights is None else ask.weights
         uncached = ask.prompt_tokens - ask.matched(cell)
-        return self._rtt * ask.rtt_s(cell) + cell.rates.b_s * (self._queue * cell.work.prompt_tokens + uncached)
+        return weights.rtt * ask.rtt_s(cell) + cell.rates.b_s * (weights.queue * cell.work.prompt_tokens + uncached)
 
 
 class Skywalker:

@@ -1,0 +1,1 @@
+"""What moves the weights of the pick: pure state machines that hear samples and give orders."""
