@@ -7,17 +7,20 @@ Rules, in order:
    starts a newer incarnation over one that still speaks.
 2. Equal (incarnation, sequence): a control that is connected beats one that is not, then the smallest id.
 3. An operator's drain at any connected control holds.
-4. A cell leaves only when a control says so explicitly (`removed`, or a full view of the same control
+4. Of tuners' orders, that of the first control in the gateway's list that is connected and has one is followed, so
+   that gateways with the same list agree; while none is connected, the last one.
+5. A cell leaves only when a control says so explicitly (`removed`, or a full view of the same control
    incarnation without it) and no other connected control still lists it. A control that came back empty has a new
    incarnation and removes nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tradewind.core.inforce import differs
 from tradewind.model.cell import CellState
 from tradewind.model.telemetry import Telemetry
+from tradewind.model.tuning import TuningOrder
 from tradewind.model.view import CellView, GridView, ViewDelta, ViewVersion
 
 SAVED = ""  # the control id under which cells from disk are held; never connected
@@ -39,6 +42,7 @@ class _Control:
     connected: bool = False
     full_seen: bool = False
     updated_at_s: float | None = None
+    order: TuningOrder | None = None  # of its tuner, as of its newest message
     records: dict[str, _Record] = field(default_factory=dict)
 
 
@@ -63,9 +67,11 @@ class ViewMerger:
         self._counter = 0
         self._merged: dict[str, CellView] = {}  # as last given out; the same object until something is new
         self._sorted: tuple[str, ...] = ()
+        self._followed: TuningOrder | None = None  # that was followed last
 
-    def restore(self, cells: Iterable[CellView], *, now_s: float) -> None:
-        """Start from cells kept on disk; any word of a live control outranks them."""
+    def restore(self, cells: Iterable[CellView], *, now_s: float, order: TuningOrder | None = None) -> None:
+        """Start from cells and the order kept on disk; any word of a live control outranks them."""
+        self._followed = order
         control = self._control(SAVED)
         for view in cells:
             control.records[view.cell.cell_id] = _Record(view, now_s)
@@ -85,6 +91,7 @@ class ViewMerger:
             self._merged.clear()
         control.version, control.connected, control.updated_at_s = delta.version, True, now_s
         control.full_seen = control.full_seen or delta.full
+        control.order = delta.order if delta.order is not None and delta.order.usable else None
         changed = False
         for view in delta.cells:
             changed |= self._take(control, view, now_s)
@@ -120,6 +127,13 @@ class ViewMerger:
     def live(self) -> bool:
         """True while at least one control that has sent a full view is connected."""
         return any(control.connected and control.full_seen for control in self._controls.values())
+
+    def order(self, controls: Sequence[str]) -> TuningOrder | None:
+        """What to follow, with these controls configured, in this order; None = the policy's own weights."""
+        connected = [c for name in controls if (c := self._controls.get(name)) is not None and c.connected]
+        if connected:
+            self._followed = next((control.order for control in connected if control.order is not None), None)
+        return self._followed
 
     def view(self, *, now_s: float) -> GridView:
         """The merged view. A cell with news has ages as of `now_s`; one without is the same object as before."""

@@ -17,6 +17,7 @@ import msgspec
 from tradewind.core.memory import Memory
 from tradewind.model.routing import Routing
 from tradewind.model.telemetry import Telemetry
+from tradewind.model.tuning import TuningOrder
 from tradewind.model.view import CellView
 from tradewind.runtime.log import log_event
 
@@ -38,6 +39,7 @@ class SavedState(msgspec.Struct, frozen=True, kw_only=True):
     routing: Routing = Routing()
     weights: tuple[tuple[str, int], ...] = ()
     memory: Memory = Memory()  # ages as of now
+    order: TuningOrder | None = None  # of a tuner, that was followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,7 @@ class _OnDisk(msgspec.Struct, frozen=True, kw_only=True):
     routing: Routing = Routing()
     weights: tuple[tuple[str, int], ...] = ()
     memory: msgspec.Raw = msgspec.Raw(b"null")
+    order: TuningOrder | None = None
     moment: Moment = Moment()
 
 
@@ -105,6 +108,7 @@ class SavedView:
             routing=state.routing,
             weights=state.weights,
             memory=self._memory(state),
+            order=state.order if state.order is not None and state.order.usable else None,
         )
 
     def _memory(self, state: _OnDisk) -> Memory:

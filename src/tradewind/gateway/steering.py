@@ -14,6 +14,7 @@ from tradewind.core.scoring import Scorer, WeightScorer
 from tradewind.gateway.merge import ViewMerger
 from tradewind.gateway.saved import SavedState, without_telemetry
 from tradewind.model.routing import Event, Routing, WeightDecision
+from tradewind.model.tuning import TuningOrder
 from tradewind.model.view import GridView, ViewDelta
 
 
@@ -54,7 +55,7 @@ class Steering:
 
     def restore(self, state: SavedState, *, now_s: float) -> Routing:
         """Start from disk; the routing to publish at once."""
-        self.merger.restore(state.cells, now_s=now_s)
+        self.merger.restore(state.cells, now_s=now_s, order=state.order)
         self.told.restore(state.routing, state.cells)
         if isinstance(self.scorer, WeightScorer):
             self.scorer.recall(state.memory, frozenset(view.cell.cell_id for view in state.cells), now_s)
@@ -62,15 +63,22 @@ class Steering:
             self._saved_weights.update({endpoint.cell_id: endpoint.weight for endpoint in pool.endpoints})
         return state.routing
 
-    def saved_state(self, gateway_id: str, *, limits: tuple[LimitMemory, ...] = (), now_s: float) -> SavedState | None:
-        """What to keep on disk, with a picker's `limits`; None while there is nothing worth it."""
+    def saved_state(
+        self,
+        gateway_id: str,
+        *,
+        limits: tuple[LimitMemory, ...] = (),
+        order: TuningOrder | None = None,
+        now_s: float,
+    ) -> SavedState | None:
+        """What to keep on disk, with a picker's `limits` and `order`; None while there is nothing worth it."""
         if self.in_force is None:
             return None
         cells = without_telemetry(self.merger.view(now_s=now_s).cells)
         # The other scorers forget within seconds.
         memory = self.scorer.remembered(now_s) if isinstance(self.scorer, WeightScorer) else Memory()
         memory = replace(memory, limits=limits)
-        return SavedState(gateway_id=gateway_id, cells=cells, routing=self.in_force, memory=memory)
+        return SavedState(gateway_id=gateway_id, cells=cells, routing=self.in_force, memory=memory, order=order)
 
     def observe(self, control_id: str, delta: ViewDelta, *, now_s: float) -> bool:
         """Take one message of a view stream; True when the next tick should not wait for its second."""

@@ -3,12 +3,11 @@
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from tradewind.config.schema import CellConfig, GatewayConfig, GridConfig
 from tradewind.core.memory import MAX_ROWS
-from tradewind.core.pick.cell import OthersLoad
 from tradewind.core.scoring import make_scorer
 from tradewind.gateway.events import EventRing
 from tradewind.gateway.files import find_gateway, gateway_dir
@@ -17,7 +16,9 @@ from tradewind.gateway.merge import ViewMerger
 from tradewind.gateway.outcomes import OutcomeBook
 from tradewind.gateway.pick.build import desk_settings, make_desk
 from tradewind.gateway.pick.desk import PickDesk
+from tradewind.gateway.pick.following import Following, described
 from tradewind.gateway.pick.server import LEFT_TO_SHARES, Question, Reply
+from tradewind.gateway.reports import Reports
 from tradewind.gateway.requestlog import RequestLog, line_of
 from tradewind.gateway.saved import SavedState, SavedView
 from tradewind.gateway.sections import model_infos, scoring_settings
@@ -29,8 +30,7 @@ from tradewind.xds.builder import SnapshotBuilder
 from tradewind.xds.settings import ModelInfo, settings_of
 from tradewind.xds.snapshot import Snapshot
 
-MAX_REPORTED_NOTE_CHARS = 200
-NO_WORK = OthersLoad()
+MAX_REASON_CHARS = 200
 
 
 class Effects(Protocol):
@@ -109,8 +109,8 @@ class Worker:
         self._builder = SnapshotBuilder(settings_of(gateway, gate=self.gate.module))
         self._models: tuple[ModelInfo, ...] = ()
         self._known: frozenset[str] = frozenset()
-        self._report_sequence = 0
-        self._told: dict[str, dict[str, tuple[int, int]]] = {}  # control id -> cell id -> (succeeded, failed) so far
+        self._reports = Reports(gateway.id, gateway.site)
+        self.following = Following()
         self._cells: dict[str, str] = {}  # cell id -> address as this gateway reaches it
         self._cell_at: dict[str, str] = {}
         self._saved_key: object = None
@@ -132,6 +132,7 @@ class Worker:
         if self.desk is not None:
             self.desk.observe_view(view, now_s)
             self.desk.picker.recall(state.memory.limits, now_s)
+        self._follow()
         self.ring.add("view.restored", None, f"{len(state.cells)} cells from disk")
         self._publish(restored, started_s=time.perf_counter())
         return True
@@ -144,11 +145,20 @@ class Worker:
             self.desk.observe_others(delta.others, self._clock())
         if self.steering.observe(control_id, delta, now_s=self._clock()):
             self._effects.tick_soon()
+        self._follow()
 
     def on_control_lost(self, control_id: str) -> None:
         """The stream to one control ended; its knowledge ages from now on."""
         self.steering.merger.disconnected(control_id)
-        self._told.pop(control_id, None)
+        self._reports.lost(control_id)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Pick by the order of a tuner that is to be followed now; a gateway of weights has nothing to tune."""
+        order = self.steering.merger.order([control.id for control in self.config.controls])
+        if self.desk is not None and self.following.follow(order, self.desk.picker):
+            self.ring.add("tuner.followed", None, described(order))
+            self._effects.save_soon()
 
     def on_path(self, reading: PathReading, changed: bool) -> None:
         """A verdict of one path prober."""
@@ -261,7 +271,7 @@ class Worker:
         """Envoy refused clusters; if that was for the gate in them, it goes, so that the next ones are taken."""
         if self.gate.module is None or not blames_gate(reason):
             return
-        self.gate = withdrawn(self.gate, reason[:MAX_REPORTED_NOTE_CHARS])
+        self.gate = withdrawn(self.gate, reason[:MAX_REASON_CHARS])
         self.ring.add("gate.withdrawn", None, self.gate.why)
         self._rebuild()
 
@@ -278,6 +288,8 @@ class Worker:
             self.desk = make_desk(config, gateway, clock=self._clock, rng=self._rng)
             self.steering.told.picks = self.desk is not None
             self._tell_unroutable()
+            if self.desk is not None:
+                self.desk.picker.set_order(self.following.order)
             return
         self.desk.configure(desk_settings(config, gateway))
         self.desk.picker.set_reach(gateway.reach)
@@ -330,41 +342,17 @@ class Worker:
 
     def report(self, control_id: str) -> GatewayReport:
         """What happened since this stream's previous report, and the state of every path."""
-        totals = {cell_id: (tally.succeeded, tally.failed) for cell_id, tally in self.book.cells.items()}
-        told = self._told.get(control_id, totals)  # what happened before the stream began is no fresh evidence
-        self._told[control_id] = totals
-        self._report_sequence += 1
-        rows = self.last.decision.rows if self.last else ()
-        return GatewayReport(
-            gateway_id=self.gateway.id,
-            site=self.gateway.site,
-            sequence=self._report_sequence,
-            paths=self._reported_paths(totals, told),
-            weights=tuple(sorted(self.weights().items())),
-            pressures=tuple((row.cell_id, row.pressure) for row in rows if row.pressure is not None),
-            notes=tuple((row.cell_id, row.reason[:MAX_REPORTED_NOTE_CHARS]) for row in rows if row.reason),
+        picker = self.desk.picker if self.desk is not None else None
+        return self._reports.make(
+            control_id,
+            cells=self._cells,
+            paths=self.paths,
+            book=self.book,
+            outstanding=picker.outstanding() if picker is not None else {},
+            weights=self.weights(),
+            rows=self.last.decision.rows if self.last else (),
+            samples=self.following.samples(control_id, picker, self._clock()),
         )
-
-    def _reported_paths(
-        self, totals: dict[str, tuple[int, int]], told: dict[str, tuple[int, int]]
-    ) -> tuple[PathReading, ...]:
-        """Each path with its news, and the work in flight where a picker counts it."""
-        outstanding = self.desk.picker.outstanding() if self.desk is not None else {}
-        paths = []
-        for cell_id in sorted(self._cells):
-            succeeded, failed = totals.get(cell_id, (0, 0))
-            before = told.get(cell_id, (0, 0))
-            work = outstanding.get(cell_id, NO_WORK)
-            reading = replace(
-                self.paths.get(cell_id) or PathReading(cell_id=cell_id),
-                succeeded=max(0, succeeded - before[0]),
-                failed=max(0, failed - before[1]),
-                in_flight=int(work.requests),
-                waiting_tokens=int(work.prefill_tokens),
-                decoding=int(work.decoding),
-            )
-            paths.append(reading)
-        return tuple(paths)
 
     def weights(self) -> dict[str, int]:
         """Weights that Envoy was told, by cell; in several pools the largest."""
@@ -378,11 +366,12 @@ class Worker:
         """What the disk should hold now, or None when it holds it already."""
         now_s = self._clock()
         limits = self.desk.picker.fleet.remembered(now_s)[:MAX_ROWS] if self.desk is not None else ()
-        state = self.steering.saved_state(self.gateway.id, limits=limits, now_s=now_s)
+        order = self.following.order
+        state = self.steering.saved_state(self.gateway.id, limits=limits, order=order, now_s=now_s)
         if state is None:
             return None
         cells = tuple((item.cell, item.state, item.incarnation, item.draining) for item in state.cells)
-        key = (state.routing, cells, state.memory.verdicts, state.memory.refusals)
+        key = (state.routing, cells, state.memory.verdicts, state.memory.refusals, order)
         if key == self._saved_key:
             return None
         self._saved_key = key

@@ -1,5 +1,6 @@
 """What the tuner and the pickers tell each other: the weights in force, and what became of requests under them."""
 
+from math import isfinite
 from typing import NamedTuple
 
 
@@ -21,6 +22,12 @@ class TuningOrder(NamedTuple):
     weights: Weights
     child: Weights | None = None
     child_share: float = 0.0  # of the requests, drawn by `core.tuner.arms`
+
+    @property
+    def usable(self) -> bool:
+        """False for what no picker may follow: it came over a wire."""
+        weights = (*self.weights, *(self.child or ()))
+        return all(isfinite(weight) and weight >= 0.0 for weight in weights) and 0.0 <= self.child_share <= 1.0
 
 
 class Sample(NamedTuple):
@@ -46,3 +53,7 @@ class Sample(NamedTuple):
     e2e_s: float | None
     itl_s: float | None  # mean
     failed: bool  # the cell broke or was not reached; times are then None
+
+    def moved(self, by_s: float) -> "Sample":
+        """On another clock, on which this one's zero is `by_s`. Reports count from the moment they are made."""
+        return self._replace(dispatched_s=self.dispatched_s + by_s, finished_s=self.finished_s + by_s)

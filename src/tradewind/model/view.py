@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tradewind.model.cell import Cell, CellState
 from tradewind.model.telemetry import UNKNOWN_TELEMETRY, Telemetry
+from tradewind.model.tuning import Sample, TuningOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,7 @@ class ViewDelta:
     cells: tuple[CellView, ...] = ()
     removed: tuple[str, ...] = ()
     others: tuple[GatewayLoad, ...] = ()  # every gateway but the one that is told
+    order: TuningOrder | None = None  # of this control's tuner, in every message; None = it has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,3 +99,4 @@ class GatewayReport:
     weights: tuple[tuple[str, int], ...] = ()  # cell id -> weight in force, for status and top
     pressures: tuple[tuple[str, float], ...] = ()
     notes: tuple[tuple[str, str], ...] = ()  # cell id -> why its weight is what it is
+    samples: tuple[Sample, ...] = ()  # of requests that followed a tuner's order; times from the moment of the report

@@ -1,11 +1,11 @@
 # ruff: noqa: ANN401 - fields are reached by name, so their static type is not known here
 """Converters between the model and protobuf, by field name: the two mirror each other one to one.
 
-A plan per dataclass is made once and kept; an unset optional field is None, never zero.
+A plan per dataclass or named tuple is made once and kept; an unset optional field is None, never zero.
 """
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
@@ -85,13 +85,18 @@ def _decode(model: type[Model], message: Message) -> Model:
 @cache
 def _encoders(model: Any) -> tuple[tuple[str, Encoder], ...]:
     hints = get_type_hints(model)
-    return tuple((item.name, _encoder(item.name, hints[item.name])) for item in fields(model))
+    return tuple((name, _encoder(name, hints[name])) for name in _names(model))
 
 
 @cache
 def _decoders(model: Any) -> tuple[tuple[str, Decoder], ...]:
     hints = get_type_hints(model)
-    return tuple((item.name, _decoder(item.name, hints[item.name])) for item in fields(model))
+    return tuple((name, _decoder(name, hints[name])) for name in _names(model))
+
+
+def _names(model: Any) -> tuple[str, ...]:
+    """Of the fields of a dataclass or a named tuple."""
+    return tuple(item.name for item in fields(model)) if is_dataclass(model) else model._fields
 
 
 def _optional(hint: Any) -> tuple[Any, bool]:

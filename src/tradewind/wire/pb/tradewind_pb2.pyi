@@ -237,18 +237,42 @@ class ViewVersion(_message.Message):
     def __init__(self, control_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., counter: _Optional[int] = ...) -> None: ...
 
 class ViewDelta(_message.Message):
-    __slots__ = ("version", "full", "cells", "removed", "others")
+    __slots__ = ("version", "full", "cells", "removed", "others", "order")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FULL_FIELD_NUMBER: _ClassVar[int]
     CELLS_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     OTHERS_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
     version: ViewVersion
     full: bool
     cells: _containers.RepeatedCompositeFieldContainer[CellView]
     removed: _containers.RepeatedScalarFieldContainer[str]
     others: _containers.RepeatedCompositeFieldContainer[GatewayLoad]
-    def __init__(self, version: _Optional[_Union[ViewVersion, _Mapping]] = ..., full: _Optional[bool] = ..., cells: _Optional[_Iterable[_Union[CellView, _Mapping]]] = ..., removed: _Optional[_Iterable[str]] = ..., others: _Optional[_Iterable[_Union[GatewayLoad, _Mapping]]] = ...) -> None: ...
+    order: TuningOrder
+    def __init__(self, version: _Optional[_Union[ViewVersion, _Mapping]] = ..., full: _Optional[bool] = ..., cells: _Optional[_Iterable[_Union[CellView, _Mapping]]] = ..., removed: _Optional[_Iterable[str]] = ..., others: _Optional[_Iterable[_Union[GatewayLoad, _Mapping]]] = ..., order: _Optional[_Union[TuningOrder, _Mapping]] = ...) -> None: ...
+
+class Weights(_message.Message):
+    __slots__ = ("rtt", "queue")
+    RTT_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    rtt: float
+    queue: float
+    def __init__(self, rtt: _Optional[float] = ..., queue: _Optional[float] = ...) -> None: ...
+
+class TuningOrder(_message.Message):
+    __slots__ = ("driver", "generation", "weights", "child", "child_share")
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    CHILD_FIELD_NUMBER: _ClassVar[int]
+    CHILD_SHARE_FIELD_NUMBER: _ClassVar[int]
+    driver: str
+    generation: int
+    weights: Weights
+    child: Weights
+    child_share: float
+    def __init__(self, driver: _Optional[str] = ..., generation: _Optional[int] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., child: _Optional[_Union[Weights, _Mapping]] = ..., child_share: _Optional[float] = ...) -> None: ...
 
 class CellLoad(_message.Message):
     __slots__ = ("cell_id", "requests", "waiting_tokens", "decoding")
@@ -319,7 +343,7 @@ class CellNote(_message.Message):
     def __init__(self, cell_id: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class GatewayReport(_message.Message):
-    __slots__ = ("gateway_id", "site", "sequence", "paths", "weights", "pressures", "notes")
+    __slots__ = ("gateway_id", "site", "sequence", "paths", "weights", "pressures", "notes", "samples")
     GATEWAY_ID_FIELD_NUMBER: _ClassVar[int]
     SITE_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -327,6 +351,7 @@ class GatewayReport(_message.Message):
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     PRESSURES_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
     gateway_id: str
     site: str
     sequence: int
@@ -334,4 +359,41 @@ class GatewayReport(_message.Message):
     weights: _containers.RepeatedCompositeFieldContainer[CellWeight]
     pressures: _containers.RepeatedCompositeFieldContainer[CellPressure]
     notes: _containers.RepeatedCompositeFieldContainer[CellNote]
-    def __init__(self, gateway_id: _Optional[str] = ..., site: _Optional[str] = ..., sequence: _Optional[int] = ..., paths: _Optional[_Iterable[_Union[PathReading, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[CellWeight, _Mapping]]] = ..., pressures: _Optional[_Iterable[_Union[CellPressure, _Mapping]]] = ..., notes: _Optional[_Iterable[_Union[CellNote, _Mapping]]] = ...) -> None: ...
+    samples: _containers.RepeatedCompositeFieldContainer[Sample]
+    def __init__(self, gateway_id: _Optional[str] = ..., site: _Optional[str] = ..., sequence: _Optional[int] = ..., paths: _Optional[_Iterable[_Union[PathReading, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[CellWeight, _Mapping]]] = ..., pressures: _Optional[_Iterable[_Union[CellPressure, _Mapping]]] = ..., notes: _Optional[_Iterable[_Union[CellNote, _Mapping]]] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ...) -> None: ...
+
+class Sample(_message.Message):
+    __slots__ = ("driver", "generation", "child", "cell_id", "dispatched_s", "finished_s", "rtt_s", "queue_s", "prefill_s", "prompt_tokens", "uncached_tokens", "least_uncached_tokens", "ttft_s", "e2e_s", "itl_s", "failed")
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CHILD_FIELD_NUMBER: _ClassVar[int]
+    CELL_ID_FIELD_NUMBER: _ClassVar[int]
+    DISPATCHED_S_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_S_FIELD_NUMBER: _ClassVar[int]
+    RTT_S_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_S_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_S_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    UNCACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LEAST_UNCACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TTFT_S_FIELD_NUMBER: _ClassVar[int]
+    E2E_S_FIELD_NUMBER: _ClassVar[int]
+    ITL_S_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    driver: str
+    generation: int
+    child: bool
+    cell_id: str
+    dispatched_s: float
+    finished_s: float
+    rtt_s: float
+    queue_s: float
+    prefill_s: float
+    prompt_tokens: int
+    uncached_tokens: int
+    least_uncached_tokens: int
+    ttft_s: float
+    e2e_s: float
+    itl_s: float
+    failed: bool
+    def __init__(self, driver: _Optional[str] = ..., generation: _Optional[int] = ..., child: _Optional[bool] = ..., cell_id: _Optional[str] = ..., dispatched_s: _Optional[float] = ..., finished_s: _Optional[float] = ..., rtt_s: _Optional[float] = ..., queue_s: _Optional[float] = ..., prefill_s: _Optional[float] = ..., prompt_tokens: _Optional[int] = ..., uncached_tokens: _Optional[int] = ..., least_uncached_tokens: _Optional[int] = ..., ttft_s: _Optional[float] = ..., e2e_s: _Optional[float] = ..., itl_s: _Optional[float] = ..., failed: _Optional[bool] = ...) -> None: ...
