@@ -15,6 +15,7 @@ from tradewind.sim.loop import EventLoop
 from tradewind.sim.policy import MakePolicy
 from tradewind.sim.scenario import Scenario
 from tradewind.sim.telemetry import Feed
+from tradewind.sim.tuning import Tuning, TuningHistory, WithTuner
 from tradewind.sim.wan import WanPath
 from tradewind.sim.world import World
 from tradewind.workload.mooncake import block_hashes
@@ -34,6 +35,7 @@ class RunResult:
     events: int
     ended_s: float
     preemptions: int
+    tuning: TuningHistory | None = None  # of a grid with a tuner
 
 
 class SimGrid:
@@ -53,6 +55,7 @@ class SimGrid:
         )
         self.gateways = [self._gateway(index, make_policy, trace.block_tokens) for index in range(len(scenario.rtts_s))]
         self.feed = Feed(self.cells, scrape_s=scenario.delays.scrape_s)
+        self._tuning = self._tuned(make_policy)
         self._schedule_world()
         place = self._stream("gateway")
         for number, (traced, hashes) in enumerate(zip(trace.requests, block_hashes(trace), strict=True)):
@@ -92,6 +95,7 @@ class SimGrid:
             events=self.loop.events,
             ended_s=self.loop.now_s,
             preemptions=sum(cell.engine.counters.preemptions for cell in self.cells),
+            tuning=None if self._tuning is None else self._tuning.history(),
         )
 
     @property
@@ -127,6 +131,17 @@ class SimGrid:
             gateway_id=f"gateway-{index}",
         )
 
+    def _tuned(self, make_policy: MakePolicy) -> Tuning | None:
+        if not isinstance(make_policy, WithTuner):
+            return None
+        return Tuning(
+            make_policy.make_tuner(self._seed),
+            [gateway.policy for gateway in self.gateways],
+            loop=self.loop,
+            journal=self.journal,
+            delays=self.scenario.delays,
+        )
+
     def _path(self, gateway: int, cell: int, base_s: float) -> WanPath:
         numbers = self.scenario.numbers
         name = f"wan/{gateway}/{numbers[cell] if numbers else cell}"
@@ -152,6 +167,8 @@ class SimGrid:
             gateway.take_view(self.feed.view(0.0))
             gateway.probe()
             gateway.tick()
+        if self._tuning is not None:
+            self._tuning.start(until_s=until_s)
 
     def _disturb(self) -> None:
         """The profile's changes, and the scenario's own."""

@@ -9,6 +9,7 @@ from tradewind.model.decision import Decision, Refusal
 from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
 from tradewind.model.routing import ProbeOrder
+from tradewind.model.tuning import Sample, TuningOrder
 from tradewind.model.view import GridView, PathReading
 from tradewind.sim.scenario import Scenario
 
@@ -63,6 +64,17 @@ class Ticks(Protocol):
 
     def probed(self, order: ProbeOrder, status: int, now_s: float) -> None:
         """The answer to a probe; status 0 if none came."""
+
+
+@runtime_checkable
+class Follows(Protocol):
+    """What a policy may have beside: it goes by the weights of a tuner, and tells it of the requests that did."""
+
+    def set_order(self, order: TuningOrder | None) -> None:
+        """From the next request on."""
+
+    def take_samples(self) -> Sequence[Sample]:
+        """What finished since the last call, in the order of its end."""
 
 
 MakePolicy = Callable[[Scenario], Policy]  # a fresh policy for one gateway of this grid

@@ -12,6 +12,7 @@ from tradewind.model.decision import Decision, Refusal, RefusalKind
 from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
 from tradewind.model.routing import Endpoint, Event, ProbeOrder, Routing, WeightRow
+from tradewind.model.tuning import Sample, TuningOrder
 from tradewind.model.view import CellView, GridView, PathReading, ViewVersion
 from tradewind.sim.envoy import Balancer, MakeBalancer
 
@@ -198,6 +199,12 @@ class PicksPolicy:
 
     def observe_others(self, loads: Mapping[str, OthersLoad], now_s: float) -> None:
         self.picker.observe_others(loads, now_s)
+
+    def set_order(self, order: TuningOrder | None) -> None:
+        self.picker.set_order(order)
+
+    def take_samples(self) -> Sequence[Sample]:
+        return self.picker.take_samples()
 
 
 def _drawn(endpoints: Sequence[Endpoint], rng: random.Random) -> str:

@@ -64,19 +64,13 @@ def ran(
     scenario: Scenario, policy: str | MakePolicy, *, seed: int, watch: Callable[[SimGrid, Policy], None] | None = None
 ) -> Ran:
     """One run to its end; `watch` looks on after each event."""
-    made: list[Policy] = []
-    make = maker(policy) if isinstance(policy, str) else policy
-
-    def kept(of: Scenario) -> Policy:
-        made.append(make(of))
-        return made[-1]
-
-    grid = SimGrid(scenario, kept, seed=seed)
+    grid = SimGrid(scenario, maker(policy) if isinstance(policy, str) else policy, seed=seed)
+    first = grid.gateways[0].policy
     if watch is None:
-        return Ran(result=grid.run(), grid=grid, policy=made[0])
+        return Ran(result=grid.run(), grid=grid, policy=first)
     while grid.step():
-        watch(grid, made[0])
-    return Ran(result=grid.result(), grid=grid, policy=made[0])
+        watch(grid, first)
+    return Ran(result=grid.result(), grid=grid, policy=first)
 
 
 def between(records: Iterable[Record], from_s: float, until_s: float) -> list[Record]:

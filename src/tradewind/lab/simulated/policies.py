@@ -9,6 +9,10 @@ alerts and verdicts drain cells; `round_robin` and `least_request:N` are round r
 the recipe or of learning, e.g. `cost;tie_s=0;alpha=0.1`. `;index=unbounded` lets the prefix index grow without regard
 to the engines' caches, as some published routers do; `bounded`, the default, is what every gateway of ours has.
 
+`cost;tuner=calibrator`, `gorgo:.5/.1;tuner=es`: one tuner for the whole grid moves the two weights of these policies,
+and of one from a file. It starts from the policy's own weights, inside the box, or from `;start=10/1` (RTT / queue);
+`;box=` says where weights may be: `shipped`, `tested` (wide, for priors that are wrong) or `published`, that of `es`.
+
 `file.py:Name[:option]`: a class of one's own, in the picker's place (`pick`) or in that of its policy (`choose`).
 """
 
@@ -24,16 +28,20 @@ from tradewind.core.scoring import make_scorer
 from tradewind.lab.simulated.constants import UnknownPolicyError, parsed
 from tradewind.lab.simulated.own import MakePickPolicy, is_whole, own_choice, own_whole
 from tradewind.lab.simulated.steered import FORMS, SETTINGS, steered_maker
+from tradewind.lab.simulated.tuners import tuner_maker, without_tuner
+from tradewind.model.tuning import Weights
 from tradewind.runtime.policyfile import file_hash
 from tradewind.sim.policy import MakePolicy, Policy
 from tradewind.sim.scenario import Scenario
 from tradewind.sim.steered import PicksPolicy, Steer
+from tradewind.sim.tuning import WithTuner
 
 __all__ = ["UnknownPolicyError", "fingerprint", "maker"]
 
 Settings = TypeVar("Settings", CostSettings, LearningSettings)
 
 _UNBOUNDED_BLOCKS = 1 << 18  # per cell: more than any run here has
+TUNED = ("cost", "gorgo")  # whose two weights a tuner can move
 _STEERED = ("cost", "pressure")  # the picker's policies that are ours; one from a file has all that they have
 
 
@@ -47,15 +55,24 @@ def maker(written: str) -> MakePolicy:
         file = policy_file(name)
         if file is not None and is_whole(file):
             return own_whole(file, changes)
-        settings, bounded = _changed_by(changes, written)
+        settings, bounded = _changed_by(without_tuner(changes), written)
         policy: MakePickPolicy = (lambda: name) if file is None else own_choice(file)
         Picker(settings, policy=policy(), index=PrefixIndex())
+        make_tuner = tuner_maker(changes, own=_own_weights(name, settings))
     except UnknownPolicyError:
         raise
     except ValueError as error:
         also = f"; without a picker: {', '.join(FORMS)}" if "; known: " in str(error) else ""
         raise UnknownPolicyError(f"{error}{also}") from error
-    return lambda scenario: _picker(scenario, policy(), settings, bounded=bounded)
+
+    def make_policy(scenario: Scenario) -> Policy:
+        return _picker(scenario, policy(), settings, bounded=bounded)
+
+    if make_tuner is None:
+        return make_policy
+    if file is None and name.partition(":")[0] not in TUNED:
+        raise UnknownPolicyError(f"{written!r}: no tuner moves {name}; known: {', '.join(TUNED)}, or a file.py:Name")
+    return WithTuner(make_policy=make_policy, make_tuner=make_tuner)
 
 
 def fingerprint(written: str) -> str:
@@ -85,6 +102,14 @@ def _changed_by(changes: list[str], written: str) -> tuple[PickSettings, bool]:
             known = ", ".join(sorted(_types(cost) | _types(learning) | {"index": str}))
             raise UnknownPolicyError(f"{written!r}: unknown constant {key!r}; known: {known}")
     return PickSettings(cost=cost, learning=learning), bounded
+
+
+def _own_weights(name: str, settings: PickSettings) -> Weights:
+    base, _, option = name.partition(":")
+    if base != "gorgo":
+        return Weights(settings.cost.rtt_weight, settings.cost.queue_weight)
+    rtt, _, queue = (option or ".5/.1").partition("/")
+    return Weights(float(rtt), float(queue))
 
 
 def _picker(scenario: Scenario, policy: str | PickPolicy, settings: PickSettings, *, bounded: bool) -> Policy:
