@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from tradewind.config.addresses import Listen, is_ip, is_loopback, listens, split_address
 from tradewind.config.check_gate import gate_problems
 from tradewind.config.check_pick import pick_problems
+from tradewind.config.check_tuner import tuner_problems
 from tradewind.config.errors import ConfigError, Problem
 from tradewind.config.schema import GridConfig
 from tradewind.core.pick.policies.own import path_of
@@ -234,6 +235,10 @@ def _gate(grid: GridConfig) -> Checks:
     yield from gate_problems(grid)
 
 
+def _tuner(grid: GridConfig) -> Checks:
+    yield from tuner_problems(grid)
+
+
 def _numbers(grid: GridConfig) -> Checks:
     for where, value, least in _bounded_numbers(grid):
         if not value >= least or value == float("inf"):
@@ -349,6 +354,7 @@ RULES: tuple[Callable[[GridConfig], Checks], ...] = (
     _baselines,
     _pick,
     _gate,
+    _tuner,
     _numbers,
     _time_to_live,
     _models,

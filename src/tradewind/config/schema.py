@@ -189,6 +189,35 @@ class EmulationConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     scenario: str = ""  # file of timed faults, beside the grid file
 
 
+class TunerWeightsConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Factors on two terms of a pick's cost; 1 is the physical rate."""
+
+    rtt: float = 1.0
+    queue: float = 1.0
+
+
+class TunerBoxConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where weights may be: [least, most]; an empty list and 0 stand for what the kind of tuner ships with."""
+
+    rtt: list[float] = []
+    queue: list[float] = []
+    most_ratio: float = 0.0  # of the rtt weight over the queue weight
+
+
+class TunerConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What moves the weights of gateways with `routing: pick`, in control; without this section nothing does.
+
+    `es` is GORGO's tuner as published, for comparison; `es-repaired` is the same search made safe.
+    """
+
+    kind: Literal["calibrator", "es", "es-repaired"] = "calibrator"
+    start: TunerWeightsConfig | None = (
+        None  # of a control that remembers none, and of a reset; default: 1 and 1, in the box
+    )
+    box: TunerBoxConfig = TunerBoxConfig()
+    seed: int = 1
+
+
 class GridConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole grid file."""
 
@@ -200,6 +229,7 @@ class GridConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gateways: list[GatewayConfig] = msgspec.field(default_factory=lambda: [GatewayConfig()])
     agents: list[AgentConfig] = msgspec.field(default_factory=lambda: [AgentConfig()])
     cells: list[CellConfig] = []
+    tuner: TunerConfig | None = None  # {} = the calibrator; absent = none
     emulation: EmulationConfig | None = None
     dashboard: str = "127.0.0.1:0"  # HTTP: live page, read-only; "" = none
     plaintext: bool = False  # True: parts may talk unencrypted on addresses other than loopback
