@@ -44,7 +44,7 @@ def noisy(rng: random.Random, order: TuningOrder, request: int, *, effect: float
     """A sample with a lognormal TTFT; `effect` is added to its logarithm for the child's."""
     sample = under(order, request)
     ttft_s = math.exp(-1.0 + effect * sample.child + sd * rng.gauss(0.0, 1.0))
-    return sample._replace(ttft_s=ttft_s, e2e_s=ttft_s + 2.0)
+    return sample._replace(ttft_s=ttft_s, e2e_s=rng.gauss(2.4, 0.1))
 
 
 def fed(

@@ -131,8 +131,7 @@ class Calibrator:
     def restore(self, kept: Kept, now_s: float) -> Sequence[TunerEvent]:
         """Go on from what `keep` gave. Nothing changes if it cannot be read."""
         read = Reader(kept)
-        if (whose := read.text("tuner")) != NAME:
-            raise ValueError(f"kept.tuner must be {NAME!r}, not {whose!r}")
+        read.same("tuner", NAME)
         generation = read.whole("generation", 0, MAX_GENERATION)
         weights, frozen = read.weights("weights"), read.flag("frozen")
         child = read.weights("child") if read.has("child") else None

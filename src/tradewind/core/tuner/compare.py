@@ -81,7 +81,7 @@ class Comparison:
         if self._cut_s is not None and self._late >= s.grace:
             return self._verdict()
         if self._ended >= s.look_from and self._ended % s.look_each == 0:
-            return self._breach(s.look_z)
+            return self.breach(s.look_z)
         return None
 
     def _count(self, arm: _Arm, sample: Sample) -> None:
@@ -100,7 +100,7 @@ class Comparison:
 
     def _verdict(self) -> Verdict:
         s = self._settings
-        breach = self._breach(s.z)
+        breach = self.breach(s.z)
         if breach is not None:
             return breach
         parent, child = self._parent.ttfts_s, self._child.ttfts_s
@@ -127,7 +127,8 @@ class Comparison:
         worse = max(means.z, logs.z) > s.z
         return Verdict(not worse, False, f"{'worse' if worse else 'no worse'}: {told}", figures)
 
-    def _breach(self, z: float) -> Verdict | None:
+    def breach(self, z: float) -> Verdict | None:
+        """Of the first guard that the child breaks, with this certainty; None = of none, so far."""
         parent, child = self._parent, self._child
         return (
             self._mean_guard("E2E", "e2e", parent.e2es_s, child.e2es_s, z)

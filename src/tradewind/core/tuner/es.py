@@ -21,6 +21,7 @@ from tradewind.core.tuner.orders import Orders
 from tradewind.core.tuner.tuner import Happened, Kept, TunerEvent
 from tradewind.model.tuning import Sample, TuningOrder, Weights
 
+NAME = "es"
 WINDOW, HOP = 128, 32  # completions
 SIGMA, LEAST_SIGMA, SIGMA_DECAY = 0.5, 0.05, 0.817
 JUDGED, SUCCESS_RATE = 8, 0.2  # verdicts that the 1/5 rule looks back on
@@ -44,8 +45,6 @@ def stepped(weights: Weights, sigma: float, rng: random.Random, box: Box) -> Wei
 class Es:
     """While a child is tried, `order.weights` are the child's; frozen or ended, the parent's."""
 
-    name = "es"
-
     def __init__(self, *, driver: str, seed: int, start: Weights, box: Box) -> None:
         self._seed = seed
         self._start = start
@@ -61,11 +60,18 @@ class Es:
         self._recent: deque[bool] = deque(maxlen=JUDGED)
 
     @property
+    def name(self) -> str:
+        """As it is written in configuration."""
+        return NAME
+
+    @property
     def order(self) -> TuningOrder:
+        """What is in force."""
         return self._orders.last
 
     @property
     def frozen(self) -> bool:
+        """Whether it only watches."""
         return self._frozen
 
     @property
@@ -79,6 +85,7 @@ class Es:
         return self._parent
 
     def learn(self, samples: Sequence[Sample], now_s: float) -> Sequence[TunerEvent]:
+        """Finished requests, in the order of their end."""
         events: list[TunerEvent] = []
         for sample in samples:
             if self._frozen or sample.ttft_s is None:
@@ -91,26 +98,32 @@ class Es:
         return events
 
     def freeze(self, now_s: float) -> Sequence[TunerEvent]:
+        """Keep the parent's weights, propose nothing."""
         if self._frozen:
             return ()
         return (self._stop(now_s, "by an operator"),)
 
     def thaw(self, now_s: float) -> Sequence[TunerEvent]:
+        """Go on, as the original does when it is switched on: from these weights, with everything else anew."""
         if not self._frozen:
             return ()
         self._frozen = self._ended = False
         return (self._again(self._parent, Happened.THAWED, now_s, "the search begins anew at these weights"),)
 
     def put(self, weights: Weights, now_s: float, reason: str) -> Sequence[TunerEvent]:
+        """An operator's weights; raises ValueError outside the box."""
         if problem := self._box.problem(weights):
             raise ValueError(problem)
         return (self._again(weights, Happened.SET, now_s, reason),)
 
     def reset(self, now_s: float) -> Sequence[TunerEvent]:
+        """Back to the start; what was learned is void."""
         return (self._again(self._start, Happened.RESET, now_s, "back to the start"),)
 
     def keep(self) -> Kept:
+        """Everything that must outlive a restart; the window is not part of it."""
         return {
+            "tuner": NAME,
             "weights": list(self._parent),
             "best_p95_s": None if self._best is None else -self._best,
             "sigma": self._sigma,
@@ -121,11 +134,13 @@ class Es:
         }
 
     def restore(self, kept: Kept, now_s: float) -> Sequence[TunerEvent]:
+        """Go on from what `keep` gave. Nothing changes if it cannot be read."""
         read = Reader(kept)
+        read.same("tuner", NAME)
         parent, sigma, recent = self._box.clipped(read.weights("weights")), read.positive("sigma"), read.text("recent")
         best = -read.positive("best_p95_s") if read.has("best_p95_s") else None
         frozen, ended = read.flag("frozen"), read.flag("ended")
-        self._orders.follow(read.whole("generation", 1, MAX_GENERATION))
+        self._orders.follow(read.whole("generation", 0, MAX_GENERATION))
         self._begin(parent)
         self._window.clear()
         self._frozen, self._ended, self._best, self._sigma = frozen, ended, best, sigma

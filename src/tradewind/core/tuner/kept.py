@@ -37,6 +37,11 @@ class Reader:
             raise self._fault(name, "a text", value)
         return value
 
+    def same(self, name: str, wanted: str) -> None:
+        """This text and no other."""
+        if (value := self.text(name)) != wanted:
+            raise self._fault(name, repr(wanted), value)
+
     def flag(self, name: str) -> bool:
         """true or false."""
         value = self._get(name)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from tradewind.core.tuner.box import Box
 from tradewind.core.tuner.calibrator import Calibrator
 from tradewind.core.tuner.es import Es
+from tradewind.core.tuner.es_repaired import EsRepaired
 from tradewind.core.tuner.tuner import Tuner
 from tradewind.model.tuning import Weights
 
@@ -13,6 +14,7 @@ Make = Callable[[str, int, Weights, Box], Tuner]  # driver, seed, start, box
 TUNERS: Mapping[str, Make] = {
     "calibrator": lambda driver, seed, start, box: Calibrator(driver=driver, start=start, box=box),
     "es": lambda driver, seed, start, box: Es(driver=driver, seed=seed, start=start, box=box),
+    "es-repaired": lambda driver, seed, start, box: EsRepaired(driver=driver, seed=seed, start=start, box=box),
 }
 
 
