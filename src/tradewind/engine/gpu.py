@@ -9,6 +9,8 @@ idle + (TDP - idle)(.95p + .6d), temperature two-pole (die 60 % with 4 s, heat s
 import math
 from dataclasses import dataclass
 
+import msgspec
+
 from tradewind.engine.profiles import Gpu
 
 THROTTLE_FROM_C = 83.0
@@ -29,8 +31,7 @@ _PCIE_IDLE_BYTES_PER_S = 2e6
 _PCIE_BUSY_BYTES_PER_S = 40e6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Occupancy:
+class Occupancy(msgspec.Struct, frozen=True, kw_only=True):
     """How a stretch of `dt_s` seconds was spent."""
 
     dt_s: float
@@ -66,8 +67,7 @@ class GpuCounters:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuSignals:
+class GpuSignals(msgspec.Struct, frozen=True, kw_only=True):
     """What an exporter shows for one interval; ratios 0..1."""
 
     util_ratio: float

@@ -6,6 +6,8 @@ Formula: the "soft roofline" of the project's simulation reference, section 3.2.
 import math
 from dataclasses import dataclass, fields
 
+import msgspec
+
 from tradewind.engine.profiles import Profile
 
 
@@ -40,8 +42,7 @@ def clock_slow_down(clock_ratio: float) -> SlowDown:
     return SlowDown(b=slower, e=slower, c=0.5 + 0.5 * slower)
 
 
-@dataclass(frozen=True, slots=True)
-class StepLoad:
+class StepLoad(msgspec.Struct, frozen=True):
     """What one step works on: tokens, sequences, and tokens squared for `attention`."""
 
     prefill_tokens: int

@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 FinishReason = Literal["stop", "length", "abort"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceRequest:
+class SequenceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a driver submits. `block_hashes` may run past the prompt into the output, which is known beforehand here."""
 
     seq_id: int  # unique and ascending with arrival
