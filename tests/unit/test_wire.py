@@ -61,7 +61,10 @@ def test_view_delta_and_report_round_trip() -> None:
         gateway_id="g",
         site="east",
         sequence=2,
-        paths=(PathReading(cell_id="east-0", rtt_s=0.02, reachable=True, succeeded=3),),
+        paths=(
+            PathReading(cell_id="east-0", rtt_s=0.02, reachable=True, succeeded=3),
+            PathReading(cell_id="east-1", slowness_ratio=2.0, prefill_tokens_per_s=900.0, first_tokens=0),
+        ),
         weights=(("east-0", 134),),
         pressures=(("east-0", 0.25),),
         notes=(("east-0", "best"),),

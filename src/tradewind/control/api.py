@@ -76,6 +76,9 @@ class PathRow(Row, frozen=True, kw_only=True):
     succeeded: int
     failed: int
     in_flight: int
+    slowness_ratio: float | None  # as its picker has learned; 1 = as its hardware class; null: no picker
+    prefill_tokens_per_s: float | None
+    first_tokens: int | None  # that have taught it
 
 
 class GatewayRow(Row, frozen=True, kw_only=True):

@@ -92,6 +92,9 @@ def gateway_row(status: GatewayStatus) -> GatewayRow:
                 succeeded=path.succeeded,
                 failed=path.failed,
                 in_flight=path.in_flight,
+                slowness_ratio=path.slowness_ratio,
+                prefill_tokens_per_s=path.prefill_tokens_per_s,
+                first_tokens=path.first_tokens,
             )
             for path in report.paths
         ],

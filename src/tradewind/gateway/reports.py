@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tradewind.core.pick.cell import OthersLoad
+from tradewind.core.pick.learned import LearnedRate
 from tradewind.gateway.outcomes import OutcomeBook
 from tradewind.model.routing import WeightRow
 from tradewind.model.tuning import Sample
@@ -37,9 +38,10 @@ class Reports:
         outstanding: Mapping[str, OthersLoad],
         weights: Mapping[str, int],
         rows: Sequence[WeightRow],
+        rates: Mapping[str, LearnedRate],
         samples: tuple[Sample, ...],
     ) -> GatewayReport:
-        """The next report; `outstanding` is empty where no picker counts the work in flight."""
+        """The next report; `outstanding` and `rates` are empty where no picker counts and learns."""
         totals = {cell_id: (tally.succeeded, tally.failed) for cell_id, tally in book.cells.items()}
         told = self._told.get(control_id, totals)
         self._told[control_id] = totals
@@ -49,7 +51,7 @@ class Reports:
             site=self._site,
             sequence=self._sequence,
             paths=tuple(
-                _reading(paths.get(cell_id) or PathReading(cell_id=cell_id), totals, told, outstanding)
+                _reading(paths.get(cell_id) or PathReading(cell_id=cell_id), totals, told, outstanding, rates)
                 for cell_id in sorted(cells)
             ),
             weights=tuple(sorted(weights.items())),
@@ -59,11 +61,17 @@ class Reports:
         )
 
 
-def _reading(path: PathReading, totals: Totals, told: Totals, outstanding: Mapping[str, OthersLoad]) -> PathReading:
-    """A path with its news and the work in flight."""
+def _reading(
+    path: PathReading,
+    totals: Totals,
+    told: Totals,
+    outstanding: Mapping[str, OthersLoad],
+    rates: Mapping[str, LearnedRate],
+) -> PathReading:
+    """A path with its news, the work in flight and what the picker goes by."""
     succeeded, failed = totals.get(path.cell_id, (0, 0))
     before = told.get(path.cell_id, (0, 0))
-    work = outstanding.get(path.cell_id, NO_WORK)
+    work, rate = outstanding.get(path.cell_id, NO_WORK), rates.get(path.cell_id)
     return replace(
         path,
         succeeded=max(0, succeeded - before[0]),
@@ -71,4 +79,7 @@ def _reading(path: PathReading, totals: Totals, told: Totals, outstanding: Mappi
         in_flight=int(work.requests),
         waiting_tokens=int(work.prefill_tokens),
         decoding=int(work.decoding),
+        slowness_ratio=rate.slowness_ratio if rate is not None else None,
+        prefill_tokens_per_s=rate.prefill_tokens_per_s if rate is not None else None,
+        first_tokens=rate.first_tokens if rate is not None else None,
     )

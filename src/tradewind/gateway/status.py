@@ -93,6 +93,8 @@ class PickCellRow(Row, frozen=True, kw_only=True):
     decoding: int  # of them with a first token
     waiting_tokens: int  # of prompts that wait for a first token, without what is cached
     slowness_ratio: float  # learned; 1 = as its hardware class
+    prefill_tokens_per_s: float  # that follows from it, of a cold prompt on a cell that does nothing else
+    first_tokens: int  # that have taught it
     cooling_s: float | None  # until it is asked again, after it asked for less
     learned_limit_tokens: int | None  # requests so long are not sent, learned from refusals
     predicted_hit_tokens: int  # of requests whose engine told what was cached

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tradewind.config.schema import CellConfig, GatewayConfig, GridConfig
 from tradewind.core.memory import MAX_ROWS
+from tradewind.core.pick.learned import learned_rates
 from tradewind.core.scoring import make_scorer
 from tradewind.gateway.events import EventRing
 from tradewind.gateway.files import find_gateway, gateway_dir
@@ -351,6 +352,7 @@ class Worker:
             outstanding=picker.outstanding() if picker is not None else {},
             weights=self.weights(),
             rows=self.last.decision.rows if self.last else (),
+            rates=learned_rates(picker.fleet.cells()) if picker is not None else {},
             samples=self.following.samples(control_id, picker, self._clock()),
         )
 

@@ -119,7 +119,7 @@ def _gate(row: Json) -> Text:
 def _cells(seen: Json) -> Table:
     grid = seen["grid"] if isinstance(seen["grid"], dict) else {}
     table = Table(title=f"grid {grid.get('grid', '?')}, view {grid.get('version', '?')}", title_justify="left")
-    for name in ("site", "cell", "state", "heard", "weight", "models", "why"):
+    for name in ("site", "cell", "state", "heard", "weight", "slowness", "prefill tokens/s", "models", "why"):
         table.add_column(name)
     rows = [row for row in grid.get("cells", []) if isinstance(row, dict)]
     for row in sorted(rows, key=lambda row: (str(row.get("site")), str(row.get("cell_id")))):
@@ -131,6 +131,8 @@ def _cells(seen: Json) -> Table:
             Text(state, style=STATE_STYLES.get(state, "")),
             f"{age:.1f} s ago" if isinstance(age, float) else "?",
             _weights(seen, str(row.get("cell_id"))),
+            _learned(seen, str(row.get("cell_id")), "slowness_ratio", "{:.2f}"),
+            _learned(seen, str(row.get("cell_id")), "prefill_tokens_per_s", "{:.0f}"),
             ", ".join(row.get("models") or []),
             str(row.get("reason") or row.get("conflict") or ""),
         )
@@ -142,6 +144,22 @@ def _weights(seen: Json, cell_id: str) -> str:
     gateways = seen.get("gateways")
     weights = [gateway["weights"].get(cell_id, "-") for gateway in (gateways if isinstance(gateways, list) else [])]
     return " / ".join(map(str, weights))
+
+
+def _learned(seen: Json, cell_id: str, name: str, form: str) -> str:
+    """What the picker of each gateway goes by; "?" before a first token has taught it, "-" without a picker."""
+    gateways = seen.get("gateways")
+    found = [_path(gateway, cell_id) for gateway in (gateways if isinstance(gateways, list) else [])]
+    return " / ".join(
+        "-" if path.get(name) is None else form.format(path[name]) if path.get("first_tokens") else "?"
+        for path in found
+    )
+
+
+def _path(gateway: Json, cell_id: str) -> Json:
+    paths = gateway.get("paths")
+    rows = [row for row in paths if isinstance(row, dict)] if isinstance(paths, list) else []
+    return next((row for row in rows if row.get("cell_id") == cell_id), {})
 
 
 def _processes(seen: Json) -> Table:

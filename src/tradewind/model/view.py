@@ -86,6 +86,10 @@ class PathReading:
     in_flight: int = 0
     waiting_tokens: int = 0  # of those in flight: uncached prompt tokens of requests without a first token
     decoding: int = 0  # of those in flight: requests with one
+    # What its picker has learned and goes by; None where no picker knows the cell.
+    slowness_ratio: float | None = None  # 1 = as its hardware class
+    prefill_tokens_per_s: float | None = None
+    first_tokens: int | None = None  # that have taught it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

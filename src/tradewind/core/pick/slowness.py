@@ -12,7 +12,17 @@ from tradewind.core.pick.settings import LearningSettings
 class Slowness:
     """l_i of one cell. `factor` is k: 1 while |l| is within the dead zone."""
 
-    __slots__ = ("_base", "_log", "_settings", "_updated_s", "factor", "heard_s", "inverse", "stale_s")
+    __slots__ = (
+        "_base",
+        "_log",
+        "_settings",
+        "_updated_s",
+        "factor",
+        "first_tokens",
+        "heard_s",
+        "inverse",
+        "stale_s",
+    )
 
     def __init__(self, settings: LearningSettings) -> None:
         self._settings = settings
@@ -23,10 +33,12 @@ class Slowness:
         self.stale_s = inf  # from here on `relax` has something to do
         self.factor = 1.0
         self.inverse = 1.0
+        self.first_tokens = 0  # that have taught it
 
     def learn(self, *, observed_s: float, predicted_s: float, now_s: float) -> None:
         """A first token after `observed_s` of engine time where `predicted_s` was nominal."""
         s = self._settings
+        self.first_tokens += 1
         if now_s > self.stale_s:
             self.relax(now_s)
         ratio = clip(log((max(0.0, observed_s) + s.pad_s) / (predicted_s + s.pad_s)), -s.clip, s.clip)

@@ -72,7 +72,7 @@ function drawSites(status) {
 
 function pickRow(cell) {
   const hits = cell.predicted_hit_tokens ? `${number(cell.served_hit_tokens / cell.predicted_hit_tokens, 0, 100)} %` : "-";
-  const values = [cell.in_flight, cell.decoding, cell.waiting_tokens, number(cell.slowness_ratio),
+  const values = [cell.in_flight, cell.decoding, cell.waiting_tokens, number(cell.slowness_ratio), number(cell.prefill_tokens_per_s, 0),
     cell.cooling_s === null ? "-" : number(cell.cooling_s, 1), cell.learned_limit_tokens ?? "-", cell.predicted_hit_tokens,
     cell.served_hit_tokens, hits, cell.index_blocks];
   return make("tr", {}, make("td", {}, cell.cell_id), ...values.map(value => make("td", { class: "number" }, value)));
@@ -87,7 +87,7 @@ function drawPick(pick) {
     `${pick.in_flight} in flight`, `${pick.moved} served elsewhere`, `${pick.left} left to the weights`, `${pick.late} too late`,
     `${pick.refused} refused`, `no cell: ${refusals || "never"}`, `${pick.expired} expired`, `${pick.unknown} unknown`,
     `${pick.faults} faults`, `${pick.policy_failures} failures of the policy file`, `${pick.index_blocks} blocks in the index`, ...off];
-  const heads = ["cell", "in flight", "decoding", "waiting tokens", "slowness", "cooling s", "learned limit", "hits predicted",
+  const heads = ["cell", "in flight", "decoding", "waiting tokens", "slowness", "prefill tokens/s", "cooling s", "learned limit", "hits predicted",
     "hits served", "of predicted", "blocks"];
   panel.replaceChildren(make("h2", {}, "Picks"), make("p", {}, words.join(", ")),
     make("table", {}, make("thead", {}, make("tr", {}, ...heads.map(head => make("th", {}, head)))),

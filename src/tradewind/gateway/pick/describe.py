@@ -3,6 +3,7 @@
 from math import inf
 
 from tradewind.core.pick.cell import PickCell
+from tradewind.core.pick.learned import learned_rate
 from tradewind.gateway.pick.desk import PickDesk
 from tradewind.gateway.pick.server import PickServer
 from tradewind.gateway.status import PickCellRow, PickClassRow, PickStatus
@@ -55,13 +56,15 @@ def pick_status(desk: PickDesk, server: PickServer, *, now_s: float) -> PickStat
 
 
 def _cell(desk: PickDesk, cell: PickCell, now_s: float) -> PickCellRow:
-    work, bound = cell.work, cell.learned.bound
+    work, bound, rate = cell.work, cell.learned.bound, learned_rate(cell)
     return PickCellRow(
         cell_id=cell.cell_id,
         in_flight=work.requests,
         decoding=work.decoding,
         waiting_tokens=work.waiting_tokens,
-        slowness_ratio=work.slowness.factor,
+        slowness_ratio=rate.slowness_ratio,
+        prefill_tokens_per_s=rate.prefill_tokens_per_s,
+        first_tokens=rate.first_tokens,
         cooling_s=cell.cooling_s - now_s if cell.cooling_s > now_s else None,
         learned_limit_tokens=None if bound == inf else int(bound),
         predicted_hit_tokens=cell.predicted_hit_tokens,

@@ -68,6 +68,10 @@ def _cells(pick: PickStatus) -> Iterator[Family]:
     yield gauges(f"{name}_waiting_tokens", what, label, rows(lambda cell: cell.waiting_tokens))
     what = "Time to first token over what its hardware class should take, learned"
     yield gauges(f"{name}_slowness_ratio", what, label, rows(lambda cell: cell.slowness_ratio))
+    what = "Prefill of a cold prompt on the cell when it does nothing else, as learned"
+    yield gauges(f"{name}_prefill_tokens_per_second", what, label, rows(lambda cell: cell.prefill_tokens_per_s))
+    what = "First tokens that have taught how slow the cell is"
+    yield counters(f"{name}_first_tokens", what, label, ((c.cell_id, c.first_tokens) for c in cells))
     what = "Until a cell that asked for less is asked again"
     yield gauges(f"{name}_cooling_seconds", what, label, rows(lambda cell: cell.cooling_s or 0.0))
     what = "Requests so long are not sent, learned from refusals"

@@ -297,7 +297,7 @@ class GatewayLoad(_message.Message):
     def __init__(self, gateway_id: _Optional[str] = ..., age_s: _Optional[float] = ..., cells: _Optional[_Iterable[_Union[CellLoad, _Mapping]]] = ...) -> None: ...
 
 class PathReading(_message.Message):
-    __slots__ = ("cell_id", "rtt_s", "jitter_s", "reachable", "succeeded", "failed", "in_flight", "waiting_tokens", "decoding")
+    __slots__ = ("cell_id", "rtt_s", "jitter_s", "reachable", "succeeded", "failed", "in_flight", "waiting_tokens", "decoding", "slowness_ratio", "prefill_tokens_per_s", "first_tokens")
     CELL_ID_FIELD_NUMBER: _ClassVar[int]
     RTT_S_FIELD_NUMBER: _ClassVar[int]
     JITTER_S_FIELD_NUMBER: _ClassVar[int]
@@ -307,6 +307,9 @@ class PathReading(_message.Message):
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     WAITING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DECODING_FIELD_NUMBER: _ClassVar[int]
+    SLOWNESS_RATIO_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKENS_FIELD_NUMBER: _ClassVar[int]
     cell_id: str
     rtt_s: float
     jitter_s: float
@@ -316,7 +319,10 @@ class PathReading(_message.Message):
     in_flight: int
     waiting_tokens: int
     decoding: int
-    def __init__(self, cell_id: _Optional[str] = ..., rtt_s: _Optional[float] = ..., jitter_s: _Optional[float] = ..., reachable: _Optional[bool] = ..., succeeded: _Optional[int] = ..., failed: _Optional[int] = ..., in_flight: _Optional[int] = ..., waiting_tokens: _Optional[int] = ..., decoding: _Optional[int] = ...) -> None: ...
+    slowness_ratio: float
+    prefill_tokens_per_s: float
+    first_tokens: int
+    def __init__(self, cell_id: _Optional[str] = ..., rtt_s: _Optional[float] = ..., jitter_s: _Optional[float] = ..., reachable: _Optional[bool] = ..., succeeded: _Optional[int] = ..., failed: _Optional[int] = ..., in_flight: _Optional[int] = ..., waiting_tokens: _Optional[int] = ..., decoding: _Optional[int] = ..., slowness_ratio: _Optional[float] = ..., prefill_tokens_per_s: _Optional[float] = ..., first_tokens: _Optional[int] = ...) -> None: ...
 
 class CellWeight(_message.Message):
     __slots__ = ("cell_id", "weight")
