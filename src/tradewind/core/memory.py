@@ -11,6 +11,7 @@ MAX_ROWS = 65_536  # of any one list; more than that is cut off when written, an
 MAX_NAME_CHARS = 4096
 MAX_REASON_CHARS = 1000
 MAX_BIN = 200  # half-octaves
+MEASURES = 2  # of a request's length: what an engine may hold against its limit
 
 
 def _sane(*values: float) -> None:
@@ -129,21 +130,46 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalsMemory:
+    """One row of refusals; lengths by each measure, None where it is not what is refused, or nothing is due."""
+
+    count: int
+    before: tuple[int, ...]
+    since: tuple[int, ...]
+    refused: tuple[float | None, ...]
+    hard: bool = True
+    fell: bool = False
+    trial_in_s: float | None = None
+    tries: int = 0
+    bytes_per_token: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not len(self.before) == len(self.since) == len(self.refused) == MEASURES:
+            raise ValueError(f"a length that is not given by {MEASURES} measures")
+        _sane(self.count, *self.before, *self.since, *(one or 0.0 for one in self.refused))
+        _sane(self.trial_in_s or 0.0, self.tries, self.bytes_per_token)
+        if not self.bytes_per_token:
+            raise ValueError("tokens without bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitMemory:
-    """What the picker has learned of one cell's limit, in tokens; None where nothing is bounded or nothing is due."""
+    """What the picker has learned of one cell's limit, in tokens."""
 
     cell_id: str
-    served: int
-    refusals: int
-    shortest_refused: float
-    bound: float
-    trial_in_s: float | None = None
+    served: tuple[int, int]
+    rows: tuple[RefusalsMemory, ...]
     unexplained: bool = False
     engine_start_s: float | None = None  # of the engine that refused, by its own clock; None = it does not say
 
     def __post_init__(self) -> None:
-        _sane(self.served, self.refusals, self.shortest_refused, self.bound)
-        _sane(self.trial_in_s or 0.0, self.engine_start_s or 0.0)
+        _few(self.rows)
+        _sane(*self.served, self.engine_start_s or 0.0)
+
+    @property
+    def refusals(self) -> int:
+        """Counted, over all rows."""
+        return sum(row.count for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,11 +205,12 @@ class Memory:
                 )
                 for item in self.lengths
             ),
-            limits=tuple(
-                replace(item, trial_in_s=None if item.trial_in_s is None else max(0.0, item.trial_in_s - by_s))
-                for item in self.limits
-            ),
+            limits=tuple(replace(item, rows=tuple(_aged_row(row, by_s) for row in item.rows)) for item in self.limits),
         )
+
+
+def _aged_row(row: RefusalsMemory, by_s: float) -> RefusalsMemory:
+    return replace(row, trial_in_s=None if row.trial_in_s is None else max(0.0, row.trial_in_s - by_s))
 
 
 def _aged_case(case: JudgeMemory, by_s: float) -> JudgeMemory:

@@ -33,6 +33,30 @@ def unique_prompt(prompt_bytes: int, rng: random.Random) -> str:
     return f"{head} {' '.join(words)}"[:size]
 
 
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+
+
+class _Answer(msgspec.Struct):
+    usage: _Usage | None = None
+
+
+def _prompt_tokens(body: bytes) -> int | None:
+    try:
+        usage = msgspec.json.decode(body, type=_Answer).usage
+    except msgspec.DecodeError:  # an error page, or more than is read
+        return None
+    return usage.prompt_tokens if usage is not None and (usage.prompt_tokens or 0) > 0 else None
+
+
+async def _read(content: aiohttp.StreamReader) -> bytes:
+    """All of it, up to the bound: a single read may return less than has come."""
+    body = b""
+    while len(body) < MAX_ANSWER_BYTES and (part := await content.read(MAX_ANSWER_BYTES - len(body))):
+        body += part
+    return body
+
+
 class ShapeProber:
     """Runs probe orders, one outstanding per cell; results go to `on_result`, never into user counts."""
 
@@ -80,9 +104,10 @@ class ShapeProber:
     async def _probe(self, order: ProbeOrder, address: str) -> None:
         self.sent += 1
         started_s = self._clock()
+        tokens: int | None = None
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                status = await self._post(order, address)
+                status, tokens = await self._post(order, address)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             log_event(log, "probe.no_answer", cell=order.cell_id, error=error or type(error).__name__)
             status = 0
@@ -93,12 +118,13 @@ class ShapeProber:
             status=status,
             request_bytes=order.prompt_bytes,
             duration_s=self._clock() - started_s,
+            prompt_tokens=tokens,
             synthetic=True,
         )
         self._on_result(order, outcome)
 
-    async def _post(self, order: ProbeOrder, address: str) -> int:
-        """The status of the answer; its body is read, up to a bound, so that the engine is not left writing."""
+    async def _post(self, order: ProbeOrder, address: str) -> tuple[int, int | None]:
+        """The status, and how long the engine found the prompt, if it says; of the body a bounded part is read."""
         body = {
             "model": order.model,
             "messages": [{"role": "user", "content": unique_prompt(order.prompt_bytes, self._rng)}],
@@ -109,8 +135,7 @@ class ShapeProber:
         url = f"http://{address}/v1/chat/completions"
         session = self._open_session()
         async with session.post(url, data=msgspec.json.encode(body), headers=headers, allow_redirects=False) as answer:
-            await answer.content.read(MAX_ANSWER_BYTES)
-            return answer.status
+            return answer.status, _prompt_tokens(await _read(answer.content))
 
     def _authorization(self, cell_id: str) -> dict[str, str]:
         name = self._api_key_env_of(cell_id)

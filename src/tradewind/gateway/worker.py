@@ -189,10 +189,11 @@ class Worker:
 
     def on_probe(self, order: ProbeOrder, outcome: Outcome) -> None:
         """The answer to a synthetic request; never counted as a user's."""
+        now_s = self._clock()
         self.ring.add("probe.answered", order.cell_id, f"{order.prompt_bytes} bytes: status {outcome.status}")
         if self.desk is not None and 200 <= outcome.status < 300:
-            self.desk.picker.clear_limit(order.cell_id)
-        if self.steering.scorer.observe_probe(order.cell_id, order, outcome.status, self._clock()):
+            self.desk.picker.probe_served(order.cell_id, order.prompt_bytes, outcome.prompt_tokens, now_s)
+        if self.steering.scorer.observe_probe(order.cell_id, order, outcome.status, now_s):
             self._effects.tick_soon()
 
     def on_question(self, question: Question) -> Reply:

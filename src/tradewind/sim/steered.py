@@ -181,7 +181,7 @@ class PicksPolicy:
 
     def probed(self, order: ProbeOrder, status: int, now_s: float) -> None:
         if 200 <= status < 300:
-            self.picker.clear_limit(order.cell_id)
+            self.picker.probe_served(order.cell_id, order.prompt_bytes, None, now_s)
         self.steer.observe_probe(order, status, now_s)
 
     def pick(self, request: Request, *, now_s: float, rng: random.Random) -> Decision | Refusal:

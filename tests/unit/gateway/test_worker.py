@@ -10,6 +10,7 @@ from msgspec.structs import replace as with_fields
 
 from tests.unit.pick.fakes import picked, request
 from tradewind.config.schema import GatewayConfig, GridConfig, LimitsConfig, PickConfig
+from tradewind.core.pick.refusals import Size
 from tradewind.gateway.gate.choice import NO_FINDINGS, Findings
 from tradewind.gateway.worker import Worker
 from tradewind.model.cell import Capabilities, Cell, CellState
@@ -227,10 +228,9 @@ def taught(tmp_path: Path) -> tuple[Rig, list[CellView]]:
         found = fleet.get(cell_id)
         assert found is not None
         if cell_id == "x":
-            found.learned.on_served(500)
-            found.learned.on_refused(tokens, peers_served=9_000, now_s=first.now_s)
-        else:
-            found.learned.on_refused(tokens, peers_served=0, now_s=first.now_s)
+            found.learned.on_served(Size(499, 1), sent_s=first.now_s, now_s=first.now_s)
+        size = Size(tokens - 1, 1)
+        found.learned.on_refused(size, answered=cell_id == "x", sent_s=first.now_s, now_s=first.now_s)
     fleet.limits_changed()
     first.tick()
     assert first.effects.saves == 1
@@ -241,7 +241,7 @@ def taught(tmp_path: Path) -> tuple[Rig, list[CellView]]:
 
     second = Rig(tmp_path, routing="pick")
     assert second.worker.restore()
-    assert bound_of(second) == bound_of(first) == 750.0
+    assert bound_of(second) == bound_of(first) == 749.75
     return second, cells
 
 
@@ -249,12 +249,12 @@ def test_a_learned_limit_outlives_a_restart_of_the_gateway(tmp_path: Path) -> No
     rig, cells = taught(tmp_path)
     rig.show(*(replace(item, sequence=2) for item in cells))
     rig.tick()
-    assert bound_of(rig) == 750.0
+    assert bound_of(rig) == 749.75
     assert rig.worker.desk is not None
     found = rig.worker.desk.picker.fleet.get("x")
     assert found is not None
     rig.now_s += 61.0
-    assert found.learned.allows(3_000, rig.now_s), "the trial comes as if nothing had happened"
+    assert found.learned.allows(Size(3_000, 1), rig.now_s), "the trial comes as if nothing had happened"
     order = ProbeOrder(cell_id="x", model="m", prompt_bytes=12_000, max_tokens=1)
     rig.worker.on_probe(order, served("x")._replace(synthetic=True))
     assert found.learned.quiet
@@ -333,7 +333,7 @@ def test_a_probe_that_passes_voids_what_the_picker_learned(tmp_path: Path) -> No
     assert rig.worker.desk is not None
     found = rig.worker.desk.picker.fleet.get("x")
     assert found is not None
-    found.learned.on_refused(3_000, peers_served=9_000, now_s=rig.now_s)
+    found.learned.on_refused(Size(2_999, 1), answered=True, sent_s=rig.now_s, now_s=rig.now_s)
     order = ProbeOrder(cell_id="x", model="m", prompt_bytes=12_000, max_tokens=1)
     rig.worker.on_probe(order, served("x")._replace(status=400, synthetic=True))
     assert not found.learned.quiet

@@ -1,12 +1,13 @@
 """Limits that a cell does not state: learned from at most three refusals, and never from what all cells refuse."""
 
+from math import inf
 from random import Random
 
 import pytest
 
 from tests.unit.pick.fakes import cell_view, grid, outcome, picked, picker, request
-from tradewind.core.pick.limits import MAX_REFUSALS
 from tradewind.core.pick.picker import Picker
+from tradewind.core.pick.refusals import MAX_REFUSALS
 
 CELLS = tuple(f"c{number}" for number in range(9))
 LIMIT = 1_024
@@ -55,18 +56,35 @@ def test_what_every_cell_refuses_teaches_nothing() -> None:
         bad = turn % 3 == 0
         decision = picked(made, request(5_000 if bad else 500), now_s=1.0 + turn, rng=rng)
         made.finished(decision.decision_id, outcome(decision, status=400 if bad else 200), 1.5 + turn)
-    made.expire(1_000.0)
-    seen = {picked(made, request(5_000), now_s=1_000.0 + turn, rng=rng).cell_id for turn in range(60)}
+    assert all(cell.learned.bound == inf for cell in made.fleet.cells())
+    seen = set()
+    for turn in range(120):
+        decision = picked(made, request(5_000), now_s=1_000.0 + turn, rng=rng)
+        made.finished(decision.decision_id, outcome(decision), 1_000.5 + turn)
+        seen.add(decision.cell_id)
     assert seen == set(CELLS)
+    assert all(cell.learned.quiet for cell in made.fleet.cells())
 
 
-def test_a_refusal_of_what_the_cell_serves_is_not_about_length() -> None:
-    made = picker(cell_view("a"), cell_view("b"), rtts_s={"b": 1.0})
-    for status in (200, 400):
+def test_a_refusal_of_what_the_cell_serves_is_doubted_until_one_tries() -> None:
+    made = picker(cell_view("a"), cell_view("b"), rtts_s={"b": 3.0})
+    for cell_id, status in (("a", 200), ("b", 200), ("a", 400)):
         decision = picked(made, request(2_000))
-        made.finished(decision.decision_id, outcome(decision, cell_id="a", status=status), 2.0)
-    decision = picked(made, request(2_000), now_s=30.0)
-    assert decision.cell_id == "a"
+        made.finished(decision.decision_id, outcome(decision, cell_id=cell_id, status=status), 2.0)
+    assert picked(made, request(2_000), now_s=10.0).cell_id == "b"
+    assert picked(made, request(1_500), now_s=10.0).cell_id == "a"
+    trial = picked(made, request(2_000), now_s=33.0)
+    assert trial.cell_id == "a"
+    made.finished(trial.decision_id, outcome(trial), 34.0)
+    assert picked(made, request(2_000), now_s=34.0).cell_id == "a", "it was not about length"
+
+
+def test_who_alone_can_serve_is_asked_in_spite_of_a_doubt() -> None:
+    made = picker(cell_view("a"), cell_view("b", site="west"), rtts_s={"b": 3.0})
+    for cell_id, status in (("a", 200), ("b", 200), ("a", 400)):
+        decision = picked(made, request(2_000))
+        made.finished(decision.decision_id, outcome(decision, cell_id=cell_id, status=status), 2.0)
+    assert picked(made, request(2_000, allowed_sites=("east",)), now_s=10.0).cell_id == "a"
 
 
 def taught(limit_served: int = 500) -> Picker:
@@ -93,7 +111,7 @@ def test_a_longer_prompt_served_there_lifts_the_bound() -> None:
 
 def test_a_probe_or_another_engine_lifts_the_bound() -> None:
     made = taught()
-    made.clear_limit("a")
+    made.probe_served("a", 12_000, None, 9.0)
     assert picked(made, request(3_000), now_s=10.0).cell_id == "a"
     made = taught()
     made.observe_view(grid(cell_view("a", incarnation="i2"), cell_view("b")), 9.0)
@@ -120,15 +138,22 @@ def test_a_first_refusal_is_a_suspicion_until_a_peer_answers() -> None:
     assert picked(made, request(100), now_s=50.0).cell_id == "a"
 
 
-def test_a_suspicion_ends_when_the_peer_refuses_too_or_nobody_confirms() -> None:
+def test_a_suspicion_ends_when_the_peer_refuses_too() -> None:
     made = picker(cell_view("a"), cell_view("b"), rtts_s={"b": 3.0})
     for cell_id in ("a", "b"):
         decision = picked(made, request(3_000))
         made.finished(decision.decision_id, outcome(decision, cell_id=cell_id, status=400), 1.1)
     assert picked(made, request(3_000), now_s=30.0).cell_id == "a"
+
+
+def test_a_suspicion_waits_for_the_next_like_request() -> None:
+    """Where long prompts are rare, each would meet the same cell if suspicions ended by themselves."""
+    made = picker(cell_view("a"), cell_view("b"), rtts_s={"b": 3.0})
     decision = picked(made, request(5_000), now_s=40.0)
     made.finished(decision.decision_id, outcome(decision, cell_id="a", status=400), 40.1)
-    assert picked(made, request(5_000), now_s=41.0).cell_id == "b"
-    made.expire(80.0)
-    assert not made.fleet.suspects
-    assert picked(made, request(5_000), now_s=80.0).cell_id == "a"
+    made.expire(900.0)
+    peer = picked(made, request(5_000), now_s=900.0)
+    assert peer.cell_id == "b"
+    made.finished(peer.decision_id, outcome(peer), 901.0)
+    assert picked(made, request(5_000), now_s=910.0).cell_id == "b"
+    assert picked(made, request(5_000), now_s=932.0).cell_id == "a", "so late an answer is a doubt, and soon tried"

@@ -11,6 +11,7 @@ from math import ceil, inf
 from typing import NamedTuple
 
 from tradewind.core.pick.cell import PickCell
+from tradewind.core.pick.refusals import Size
 from tradewind.core.pick.settings import PickSettings
 from tradewind.model.decision import RefusalKind
 from tradewind.model.request import Request
@@ -68,13 +69,15 @@ class Lengths(NamedTuple):
     likely: int
     low: int  # if the prompt's estimate is too high
     high: int  # ... too low
+    size: Size
 
     @classmethod
     def of(cls, request: Request, margin: float) -> "Lengths":
         """Engines refuse prompt + max_tokens over the limit; without max_tokens they need room for one token."""
         output = request.max_output_tokens or 1
         prompt = request.prompt_tokens
-        return cls(prompt + output, int(prompt * (1.0 - margin)) + output, ceil(prompt * (1.0 + margin)) + output)
+        low, high = int(prompt * (1.0 - margin)) + output, ceil(prompt * (1.0 + margin)) + output
+        return cls(prompt + output, low, high, Size(prompt, output))
 
 
 class Eligibility:
@@ -130,23 +133,22 @@ class Eligibility:
 
     @staticmethod
     def _fit(sieve: "_Sieve", lengths: Lengths, now_s: float) -> bool:
-        """Cells that take the request even if it is longer than estimated; else the largest, if it may fit them."""
+        """Cells that take the request even if it is longer than estimated; else the largest, if it may fit them.
+
+        What refusals have taught leaves one cell out, and never all: then the lesson is doubted.
+        """
         before = sieve.cells
-        likely, high = lengths.likely, lengths.high
-
-        def why(cell: PickCell) -> str:
-            if high > cell.limit:
-                return f"serves {cell.limit:.0f} tokens"
-            return "" if cell.learned.allows(likely, now_s) else f"refused {cell.learned.bound:.0f} tokens"
-
-        if sieve.keep(why):
-            sieve.prefer(lambda cell: "refused the like just now" if cell.learned.doubts(likely, now_s) else "")
-            return True
-        perhaps = [c for c in before if lengths.low <= c.limit and c.learned.allows(likely, now_s)]
-        if not perhaps:
-            return False
-        largest = max(cell.limit for cell in perhaps)
-        sieve.cells = [cell for cell in perhaps if cell.limit == largest]
+        size, high = lengths.size, lengths.high
+        if not sieve.keep(lambda cell: f"serves {cell.limit:.0f} tokens" if high > cell.limit else ""):
+            perhaps = [cell for cell in before if lengths.low <= cell.limit]
+            if not perhaps:
+                return False
+            largest = max(cell.limit for cell in perhaps)
+            sieve.cells = [cell for cell in perhaps if cell.limit == largest]
+        sieve.prefer(
+            lambda cell: "" if cell.learned.allows(size, now_s) else f"refused {cell.learned.bound:.0f} tokens"
+        )
+        sieve.prefer(lambda cell: "refused the like just now" if cell.learned.doubts(size, now_s) else "")
         return True
 
     @staticmethod

@@ -1,7 +1,6 @@
 """The cells of one picker by id, and their pools: what views, probes, weights and other gateways say of them."""
 
 from collections.abc import Mapping, Sequence
-from math import inf
 from typing import Protocol
 
 from tradewind.core.memory import LimitMemory
@@ -138,23 +137,16 @@ class PickFleet:
     def limits_changed(self) -> None:
         """Something was learned of a limit: pools change when a cell becomes limited, or free."""
         limited = [cell.cell_id for cell in self._cells.values() if not cell.learned.quiet]
-        self.suspects = any(self._cells[cell_id].learned.suspected != inf for cell_id in limited)
+        self.suspects = any(self._cells[cell_id].learned.suspected for cell_id in limited)
         if limited != self._limited:
             self._limited = limited
             self.changed()
 
-    def forget_suspicions(self, now_s: float) -> None:
-        """Suspicions that nothing confirmed in time."""
-        if self.suspects:
-            for cell in self._cells.values():
-                cell.learned.forget_suspicion(now_s)
-            self.limits_changed()
-
-    def clear_limit(self, cell_id: str) -> None:
-        """What was learned of this cell's limit is void."""
+    def on_probe_served(self, cell_id: str, prompt_bytes: int, prompt_tokens: int | None, now_s: float) -> None:
+        """A cell served a prompt of this length."""
         cell = self._cells.get(cell_id)
-        if cell is not None:
-            cell.learned.clear()
+        if cell is not None and not cell.learned.quiet:
+            cell.learned.on_probe_served(prompt_bytes, prompt_tokens, now_s)
             self.limits_changed()
 
     def remembered(self, now_s: float) -> tuple[LimitMemory, ...]:

@@ -6,6 +6,7 @@ from tradewind.core.pick.calibration import ClassRatio
 from tradewind.core.pick.cell import PickCell
 from tradewind.core.pick.eligible import Eligibility
 from tradewind.core.pick.fleet import PickFleet
+from tradewind.core.pick.refusals import Size
 from tradewind.core.pick.settings import PickSettings
 from tradewind.core.pick.work import Booking, Phase
 from tradewind.model.outcome import Outcome
@@ -38,7 +39,7 @@ class Teacher:
         """A request was booked on the cell."""
         cell.samples.on_dispatch(booking.prefill_s, booking.dispatched_s)
         if not cell.learned.quiet:
-            cell.learned.on_sent(booking.total_tokens, booking.dispatched_s)
+            cell.learned.on_sent(_size(booking), booking.dispatched_s)
 
     def first_token_s(self, booking: Booking, outcome: Outcome) -> float | None:
         """When the first token of a finished request came, if it was not reported while it ran."""
@@ -71,10 +72,10 @@ class Teacher:
             return
         if kind is Kind.SERVED:
             self._on_served(cell, booking, outcome, now_s)
-        elif kind is Kind.REFUSAL and outcome.status in TOO_LONG:
-            self._on_refused(cell, booking.total_tokens, now_s)
+        elif kind is Kind.REFUSAL and (outcome.stream_error_code or outcome.status) in TOO_LONG:
+            self._on_refused(cell, booking, outcome, now_s)
         elif kind is Kind.REFUSAL:
-            cell.learned.on_refused_otherwise(booking.total_tokens)
+            cell.learned.on_refused_otherwise(_size(booking))
 
     def _on_attempt(self, cell: PickCell | None, kind: Kind, retry_after_s: float | None, now_s: float) -> None:
         if cell is None:
@@ -90,7 +91,7 @@ class Teacher:
             self._eligibility.trouble(cell.doubtful_s)
 
     def _on_served(self, cell: PickCell, booking: Booking, outcome: Outcome, now_s: float) -> None:
-        self._learn_limit_served(cell, booking.total_tokens, now_s)
+        self._learn_limit_served(cell, _size(booking), booking.dispatched_s, now_s)
         if outcome.cached_tokens is not None:
             cell.predicted_hit_tokens += booking.matched_tokens
             cell.served_hit_tokens += outcome.cached_tokens
@@ -121,21 +122,32 @@ class Teacher:
             old = self._settings.cost.output_tokens
         self._outputs[model] = old + self._settings.cost.output_alpha * (completion - old)
 
-    def _learn_limit_served(self, cell: PickCell, tokens: int, now_s: float) -> None:
-        longest = tokens > cell.learned.served
-        if not longest and cell.learned.quiet and not self._fleet.suspects:
+    def _learn_limit_served(self, cell: PickCell, size: Size, sent_s: float, now_s: float) -> None:
+        quiet = cell.learned.quiet and not self._fleet.suspects
+        if quiet and not cell.learned.longer(size):
             return
-        cell.learned.on_served(tokens)
+        cell.learned.on_served(size, sent_s=sent_s, now_s=now_s)
+        if quiet:
+            return
         for peer in self._fleet.peers(cell) if self._fleet.suspects else ():
-            peer.learned.on_peer_served(tokens, now_s)
+            peer.learned.on_peer_served(size, now_s)
         self._fleet.limits_changed()
 
-    def _on_refused(self, cell: PickCell, tokens: int, now_s: float) -> None:
-        peers = self._fleet.peers(cell)
-        served = max((peer.learned.served for peer in peers), default=0)
-        if any(tokens >= peer.learned.suspected for peer in peers):  # the like was refused there as well
+    def _on_refused(self, cell: PickCell, booking: Booking, outcome: Outcome, now_s: float) -> None:
+        size, peers = _size(booking), self._fleet.peers(cell)
+        if any(peer.learned.suspects(size) for peer in peers):  # the like was refused there as well
             for peer in peers:
-                peer.learned.on_peer_refused(tokens)
+                peer.learned.on_peer_refused(size)
         else:
-            cell.learned.on_refused(tokens, peers_served=served, now_s=now_s)
+            cell.learned.on_refused(
+                size,
+                answered=any(peer.learned.speaks_for(size) for peer in peers),
+                sent_s=booking.dispatched_s if outcome.attempts == 1 else now_s,
+                now_s=now_s,
+                request_bytes=outcome.request_bytes,
+            )
         self._fleet.limits_changed()
+
+
+def _size(booking: Booking) -> Size:
+    return Size(booking.prompt_tokens, booking.total_tokens - booking.prompt_tokens)

@@ -1,115 +1,127 @@
 """How long a request a cell takes when it does not say so itself: learned from refusals, three of them at most.
 
-A refusal of a request that is longer than anything the cell has served, and no longer than what a peer serves, is about
-its length. From then on the cell gets what is a little longer than what it has served, so that the bound grows with
-each success and a second refusal is near the limit; from the second on the steps are smaller, and after the third only
-what it has served is sent. Once, after a minute, a single request of any length tries whether the bound holds. A probe
-that passes, or another engine, clears everything.
-
-A refusal that no peer has answered yet makes the cell a suspect: like requests go to others while there are others. If
-they refuse as well it was the request, and nothing is learned.
+A refusal begins a row of refusals, see `refusals`, which ends when something as long is served. A limit may fall a
+second time: a refusal of what was served within a row begins another, and the older bound stays. A refusal that no
+peer has answered yet makes the cell a suspect: like requests go to others while there are others, and what they make of
+the first of them decides. If they refuse as well it was the request, and nothing is learned.
 """
 
+from collections.abc import Sequence
 from math import inf
 
 from tradewind.core.memory import LimitMemory
+from tradewind.core.pick.refusals import LIKE, Refusals, Size
 
-MAX_REFUSALS = 3
-TRIAL_AFTER_S = 60.0  # after the first refusal
-GROWTH = (1.25, 1.1)  # over the longest served, after the first and the second refusal
-START = 0.25  # of the shortest refused, where nothing long was served yet
-SUSPECT_S = 30.0
-BELOW_REFUSED = 0.97  # estimates differ a little between like requests
-LIKE = 0.9  # a peer that served this share of a length speaks for all of it
-LONGER = 1.03  # ... and a refusal must be this much longer than what the cell itself served
+MAX_ROWS = 2
+NOISY_S = 600.0  # after a refusal that was not about length, the next ones bound nothing: others are preferred
 
 
 class LearnedLimit:
-    """What one cell served and refused, in tokens of prompt and allowed output together."""
+    """What one cell served and refused."""
 
-    __slots__ = ("_refused", "_suspect_s", "bound", "refusals", "served", "suspected", "trial_s", "unexplained")
+    __slots__ = ("_noise_s", "_rows", "served", "unexplained")
 
     def __init__(self) -> None:
-        self.served = 0  # the longest
-        self.refusals = 0  # about length
-        self.bound = inf  # requests of so many tokens or more are not sent
-        self.trial_s = inf  # when one of them may try
-        self.suspected = inf  # likewise, while others can serve them
+        self.served = (0, 0)  # the longest, by each measure
         self.unexplained = False  # something shorter than the bound was refused since it was learned
-        self._suspect_s = -inf
-        self._refused = inf  # the shortest
+        self._rows: list[Refusals] = []  # oldest first
+        self._noise_s = -inf  # when a refusal here has proved to be about something else
 
     @property
     def quiet(self) -> bool:
         """Nothing learned and nothing suspected."""
-        return self.bound == inf and self.suspected == inf
+        return not self._rows
+
+    @property
+    def suspected(self) -> bool:
+        """Whether something was refused of which no peer has served the like yet."""
+        return any(not row.count for row in self._rows)
+
+    @property
+    def refusals(self) -> int:
+        """About length, as far as it is known."""
+        return sum(row.count for row in self._rows)
+
+    @property
+    def bound(self) -> float:
+        """Requests of so many tokens or more are not sent."""
+        return min((row.bound for row in self._rows), default=inf)
 
     @property
     def explains(self) -> bool:
         """Whether all that was refused of late is what the bound keeps away."""
-        return self.bound < inf and not self.unexplained
+        return not self.quiet and all(row.hard for row in self._rows) and not self.unexplained
 
-    def allows(self, tokens: int, now_s: float) -> bool:
+    def longer(self, size: Size) -> bool:
+        """Whether nothing so long was served yet."""
+        part, whole = size.measures
+        return part > self.served[0] or whole > self.served[1]
+
+    def speaks_for(self, size: Size) -> bool:
+        """Whether what was served here, at any time, shows that a refusal of this is the cell's own."""
+        return all(served >= LIKE * one for served, one in zip(self.served, size.measures, strict=True))
+
+    def allows(self, size: Size, now_s: float) -> bool:
         """Whether a request of this length is sent; a due trial lets one through."""
-        return tokens < self.bound or now_s >= self.trial_s
+        measures = size.measures
+        return all(row.allows(measures, now_s) for row in self._rows)
 
-    def doubts(self, tokens: int, now_s: float) -> bool:
+    def doubts(self, size: Size, now_s: float) -> bool:
         """Whether others should get it while there are others."""
-        return tokens >= self.suspected and now_s < self._suspect_s + SUSPECT_S
+        measures = size.measures
+        return any(row.doubts(measures, now_s) for row in self._rows)
 
-    def on_sent(self, tokens: int, now_s: float) -> None:
-        """A request was sent; if it was the trial, there is no second one."""
-        if tokens >= self.bound and now_s >= self.trial_s:
-            self.trial_s = inf
+    def suspects(self, size: Size) -> bool:
+        """Whether the like was refused here, and no peer has answered yet."""
+        return any(not row.count and row.like(size.measures) for row in self._rows)
 
-    def on_served(self, tokens: int) -> None:
-        """A request of this length was served here."""
-        if tokens > self.served:
-            self.served = tokens
-            if tokens >= self._refused * BELOW_REFUSED:
-                self.refusals, self._refused = 0, inf
-                self.bound = self.trial_s = inf
-            elif self.refusals:
-                self._rebound()
-        if tokens >= self.suspected:
-            self.suspected = inf
+    def on_sent(self, size: Size, now_s: float) -> None:
+        """A request was sent; a trial is not repeated at once."""
+        for row in self._rows:
+            row.on_sent(size.measures, now_s)
 
-    def on_refused(self, tokens: int, *, peers_served: int, now_s: float) -> None:
-        """Refused here; `peers_served` is the longest that a peer has served."""
-        if tokens < self.served * LONGER:
-            self.on_refused_otherwise(tokens)
-            return
-        if peers_served >= tokens * LIKE:
-            self._learn(tokens, now_s)
-        else:
-            self.suspected = min(self.suspected, tokens * BELOW_REFUSED)
-            self._suspect_s = now_s
+    def on_served(self, size: Size, *, sent_s: float, now_s: float) -> None:
+        """A request of this length, sent then, was served here."""
+        measures = size.measures
+        self.served = max(self.served[0], measures[0]), max(self.served[1], measures[1])
+        for row in self._rows:
+            row.on_served(measures, sent_s=sent_s)
+        self._drop_what_is_over(now_s)
 
-    def on_refused_otherwise(self, tokens: int) -> None:
+    def on_refused(self, size: Size, *, answered: bool, sent_s: float, now_s: float, request_bytes: int = 0) -> None:
+        """Refused here; `answered`: a peer has served the like."""
+        row = self._rows[-1] if self._rows else None
+        if row is None or row.within(size.measures):
+            row = self._begin(row.since if row is not None else self.served, sent_s)
+        self.unexplained = False
+        row.on_refused(
+            size, sent_s=sent_s, now_s=now_s, request_bytes=request_bytes, answered=answered, noisy=self._noisy(now_s)
+        )
+
+    def on_refused_otherwise(self, size: Size) -> None:
         """Refused with a status that is not about length."""
-        self.unexplained = self.unexplained or tokens < self.bound
+        self.unexplained = self.unexplained or size.prompt + size.output < self.bound
 
-    def on_peer_served(self, tokens: int, now_s: float) -> None:
+    def on_peer_served(self, size: Size, now_s: float) -> None:
         """A peer served what this cell is suspected of refusing."""
-        if tokens >= self.suspected and now_s < self._suspect_s + SUSPECT_S:
-            refused, self.suspected = self.suspected / BELOW_REFUSED, inf
-            self._learn(refused, now_s)
+        for row in self._rows:
+            if not row.count and row.like(size.measures):
+                row.on_answered(now_s, noisy=self._noisy(now_s))
 
-    def on_peer_refused(self, tokens: int) -> None:
+    def on_peer_refused(self, size: Size) -> None:
         """A peer refused it too: it was the request."""
-        if tokens * LONGER >= self.suspected:
-            self.suspected = inf
+        self._rows = [row for row in self._rows if row.count or not row.like(size.measures)]
 
-    def forget_suspicion(self, now_s: float) -> None:
-        """Nothing confirmed it in time."""
-        if now_s >= self._suspect_s + SUSPECT_S:
-            self.suspected = inf
+    def on_probe_served(self, prompt_bytes: int, prompt_tokens: int | None, now_s: float) -> None:
+        """The cell served a probe; `prompt_tokens` where it has counted them."""
+        for row in self._rows:
+            row.on_probe_served(prompt_bytes, prompt_tokens, now_s)
+        self._drop_what_is_over(now_s)
 
     def clear(self) -> None:
-        """A probe of the refused length passed, or the engine is another one."""
-        self.served, self.refusals, self._refused = 0, 0, inf
-        self.unexplained = False
-        self.bound = self.trial_s = self.suspected = inf
+        """The engine is another one."""
+        self.served, self._rows = (0, 0), []
+        self.unexplained, self._noise_s = False, -inf
 
     def remembered(self, cell_id: str, engine_start_s: float | None, now_s: float) -> LimitMemory | None:
         """For a restart: what refusals have taught, None where they have not. Mere suspicions do not last so long."""
@@ -118,31 +130,28 @@ class LearnedLimit:
         return LimitMemory(
             cell_id=cell_id,
             served=self.served,
-            refusals=self.refusals,
-            shortest_refused=self._refused,
-            bound=self.bound,
-            trial_in_s=None if self.trial_s == inf else max(0.0, self.trial_s - now_s),
+            rows=tuple(row.remembered(now_s) for row in self._rows if row.count),
             unexplained=self.unexplained,
             engine_start_s=engine_start_s,
         )
 
     def recall(self, memory: LimitMemory, now_s: float) -> None:
         """Goes on from what was remembered."""
-        self.served, self.refusals, self._refused = memory.served, memory.refusals, memory.shortest_refused
-        self.bound, self.unexplained = memory.bound, memory.unexplained
-        self.trial_s = inf if memory.trial_in_s is None else now_s + memory.trial_in_s
+        self.served, self.unexplained = memory.served, memory.unexplained
+        self._rows = [Refusals.recalled(row, now_s) for row in memory.rows[-MAX_ROWS:]]
 
-    def _learn(self, tokens: float, now_s: float) -> None:
-        self.refusals += 1
-        self._refused = min(self._refused, tokens)
-        self.unexplained = False
-        self.trial_s = now_s + TRIAL_AFTER_S if self.refusals == 1 else inf
-        self._rebound()
+    def _begin(self, before: Sequence[int], sent_s: float) -> Refusals:
+        if len(self._rows) == MAX_ROWS:
+            del self._rows[0 if self._rows[-1].final else -1]
+        self._rows.append(Refusals(before, sent_s=sent_s))
+        return self._rows[-1]
 
-    def _rebound(self) -> None:
-        """A little over what was served, below what was refused."""
-        if self.refusals >= MAX_REFUSALS:
-            self.bound = self.served + 1.0
-            return
-        grown = max(START * self._refused, GROWTH[self.refusals - 1] * self.served)
-        self.bound = max(self.served + 1.0, min(BELOW_REFUSED * self._refused, grown))
+    def _drop_what_is_over(self, now_s: float) -> None:
+        if any(row.over and not row.hard for row in self._rows):
+            self._noise_s = now_s
+            for row in self._rows:
+                row.on_noise(now_s)
+        self._rows = [row for row in self._rows if not row.over]
+
+    def _noisy(self, now_s: float) -> bool:
+        return now_s < self._noise_s + NOISY_S

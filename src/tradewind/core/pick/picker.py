@@ -164,11 +164,11 @@ class Picker:
         """What finished since the last call of requests that followed an order, in the order of their end."""
         return self._tuned.take()
 
-    def clear_limit(self, cell_id: str) -> None:
-        """A probe of the refused length passed: what this picker learned of the cell's limit is void."""
+    def probe_served(self, cell_id: str, prompt_bytes: int, prompt_tokens: int | None, now_s: float) -> None:
+        """A cell served a probe of so many bytes, and tokens where it has counted them: what refusals taught may end."""
         if self._tape is not None:
-            self._tape.note(Heard.CLEAR_LIMIT, 0.0, cell_id)
-        self._fleet.clear_limit(cell_id)
+            self._tape.note(Heard.PROBE_SERVED, now_s, (cell_id, prompt_bytes, prompt_tokens))
+        self._fleet.on_probe_served(cell_id, prompt_bytes, prompt_tokens, now_s)
 
     def recall(self, limits: Sequence[LimitMemory], now_s: float) -> None:
         """Go on from limits that were learned before a restart."""
@@ -264,7 +264,6 @@ class Picker:
         """Releases requests whose lease is over; returns how many. Call it every second or so."""
         if self._tape is not None:
             self._tape.note(Heard.EXPIRE, now_s, None)
-        self._fleet.forget_suspicions(now_s)
         return self._ledger.expire(now_s)
 
     def outstanding(self) -> dict[str, OthersLoad]:

@@ -27,7 +27,7 @@ class Heard(StrEnum):
     OTHERS = "others"  # cell id -> OthersLoad
     REACH = "reach"  # cell id -> address
     UNROUTABLE = "unroutable"  # cell id, ...
-    CLEAR_LIMIT = "clear_limit"  # cell id
+    PROBE_SERVED = "probe_served"  # cell id, bytes and tokens of the prompt
     RECALL = "recall"  # LimitMemory, ...
     ORDER = "order"  # TuningOrder, or None
     CAPACITY = "capacity"  # cell id, blocks that the prefix index may keep of it; None = it has left
@@ -60,7 +60,7 @@ _INPUTS: dict[Heard, Callable[["Picker", float, Any], object]] = {
     Heard.OTHERS: lambda picker, now_s, loads: picker.observe_others(loads, now_s),
     Heard.REACH: lambda picker, _, reach: picker.set_reach(reach),
     Heard.UNROUTABLE: lambda picker, _, cell_ids: picker.set_unroutable(frozenset(cell_ids)),
-    Heard.CLEAR_LIMIT: lambda picker, _, cell_id: picker.clear_limit(cell_id),
+    Heard.PROBE_SERVED: lambda picker, now_s, told: picker.probe_served(told[0], told[1], told[2], now_s),
     Heard.ORDER: lambda picker, _, order: picker.set_order(order),
     Heard.RECALL: lambda picker, now_s, limits: picker.recall(limits, now_s),
     Heard.FIRST_TOKEN: lambda picker, now_s, decision_id: picker.first_token(decision_id, now_s),

@@ -37,7 +37,7 @@ _TYPES: dict[Heard, Any] = {
     Heard.OTHERS: dict[str, OthersLoad],
     Heard.REACH: dict[str, str],
     Heard.UNROUTABLE: tuple[str, ...],
-    Heard.CLEAR_LIMIT: str,
+    Heard.PROBE_SERVED: tuple[str, int, int | None],
     Heard.RECALL: tuple[LimitMemory, ...],
     Heard.ORDER: TuningOrder | None,
     Heard.CAPACITY: tuple[str, int | None],
