@@ -10,7 +10,7 @@ from tradewind.core.tuner.compare import Comparison, Verdict, slower_than_physic
 from tradewind.core.tuner.cusum import Shift, Watch
 from tradewind.core.tuner.fit import Point, fit
 from tradewind.core.tuner.kept import MAX_GENERATION, Reader
-from tradewind.core.tuner.propose import propose
+from tradewind.core.tuner.propose import leaves_physics, propose
 from tradewind.core.tuner.regimes import NUMBERS, LoadSteps, Regime
 from tradewind.core.tuner.settings import CalibratorSettings
 from tradewind.core.tuner.tuner import Happened, Kept, TunerEvent
@@ -89,7 +89,7 @@ class Calibrator:
         events: _Events = []
         self._void("an operator put other weights", now_s, events)
         for regime in self._regimes.values():
-            regime.weights = None
+            regime.weights, regime.barred = None, False
         self._regime().weights = weights
         self._move(weights)
         self._anew(now_s)
@@ -123,6 +123,7 @@ class Calibrator:
                 "unknown" if number is None else str(number): {
                     "weights": None if regime.weights is None else list(regime.weights),
                     "physics_p95_e2e_s": regime.physics_p95_s,
+                    "barred": regime.barred,
                 }
                 for number, regime in self._regimes.items()
             },
@@ -158,8 +159,9 @@ class Calibrator:
         if known(sample.dispatched_s) is None or sample.dispatched_s < self._since_s:
             return
         ended_s = min(now_s, max(sample.finished_s, sample.dispatched_s))
+        first = self._load.number is None
         if self._load.add(sample.dispatched_s):
-            self._enter_regime(now_s, ended_s, events)
+            self._enter_regime(now_s, None if first else ended_s, events)
         if self._comparison is not None:
             self._compare(self._comparison, sample, now_s, events)
         else:
@@ -190,16 +192,18 @@ class Calibrator:
         fitted = fit(self._points, self._settings.fit)
         if fitted is None:
             return
-        proposal = propose(fitted, self._order.weights, self._box, self._settings.proposal)
+        parent, regime = self._order.weights, self._regime()
+        proposal = propose(fitted, parent, self._box, self._settings.proposal, homewards=regime.barred)
         if proposal is None:
             return
         share = self._settings.compare.share
-        self._move(self._order.weights, child=proposal.weights)
+        self._move(parent, child=proposal.weights)
         self._comparison = Comparison(
             driver=self._driver,
             generation=self._order.generation,
+            leaves_physics=leaves_physics(proposal.weights, parent),
             settings=self._settings.compare,
-            physics_p95_s=self._regime().physics_p95_s,
+            physics_p95_s=regime.physics_p95_s,
             most_s=self._settings.most_s,
         )
         reason = f"{share:.0%} of the requests try {_said(proposal.weights)}: {proposal.reason}"
@@ -222,6 +226,7 @@ class Calibrator:
             self._cool_down(refused=False)
             self._tell(Happened.ACCEPTED, now_s, events, f"{_said(child)} are {verdict.reason}", verdict.figures)
             return
+        self._regime().barred |= verdict.breach and leaves_physics(child, self._order.weights)
         back = self._physics if verdict.to_physics else self._order.weights
         if verdict.to_physics:
             self._regime().weights = back
@@ -262,7 +267,7 @@ class Calibrator:
         if told is None or len(self._alone_s) < compare.window:
             return
         before = self._order.weights
-        self._regime().weights = self._physics
+        self._regime().weights, self._regime().barred = self._physics, True
         self._move(self._physics)
         self._cool_down(refused=True)
         reason = f"{_said(before)} give way to {_said(self._physics)}: {told[0]}"
@@ -270,16 +275,16 @@ class Calibrator:
 
     # The world changes
 
-    def _enter_regime(self, now_s: float, ended_s: float, events: _Events) -> None:
+    def _enter_regime(self, now_s: float, since_s: float | None, events: _Events) -> None:
+        """`since_s` None: the first reading; what was learned before it is of this load."""
         rate = self._load.rate or 0.0
-        before, regime = self._regimes.pop(None, None), self._regime()
-        if before is not None:  # the first reading: what was learned meanwhile is of this load
-            regime.weights = before.weights if regime.weights is None else regime.weights
-            regime.recent_s.extend(before.recent_s)
+        if since_s is None:
+            self._regimes[self._load.number] = self._regimes.pop(None, Regime())
         else:
             self._void(f"the load changed to {rate:.3g} requests/s", now_s, events)
-            self._anew(ended_s)
+            self._anew(since_s)
             self._refused = 0
+        regime = self._regime()
         now = self._order.weights
         reason = f"{rate:.3g} requests/s: stays at {_said(now)}"
         if not self._frozen and regime.weights is not None and regime.weights != now:
@@ -296,6 +301,7 @@ class Calibrator:
         self._void(what, now_s, events)
         self._anew(ended_s)
         for regime in self._regimes.values():
+            regime.barred = False
             regime.recent_s.clear()  # the reference stands until there are enough of the new times
         reason = (
             f"{what} (over {shift.after} requests): learning starts anew, weights stay at {_said(self._order.weights)}"
@@ -348,6 +354,7 @@ def _regimes(read: Reader, box: Box) -> dict[int | None, Regime]:
         found[number] = Regime(
             weights=box.clipped(one.weights("weights")) if one.has("weights") else None,
             physics_p95_s=one.positive("physics_p95_e2e_s") if one.has("physics_p95_e2e_s") else None,
+            barred=one.flag("barred"),
         )
     return found
 

@@ -1,5 +1,6 @@
 """Which weights a fit asks for: the physical default unless first tokens show otherwise, in bounded steps."""
 
+from math import log
 from typing import NamedTuple
 
 from tradewind.core.numbers import clip
@@ -17,13 +18,13 @@ class Proposal(NamedTuple):
     figures: tuple[tuple[str, float], ...]
 
 
-def propose(fitted: Fit, now: Weights, box: Box, settings: ProposalSettings) -> Proposal | None:
-    """None if the weights in force agree with the fit, or it is not sure enough."""
+def propose(fitted: Fit, now: Weights, box: Box, settings: ProposalSettings, *, homewards: bool) -> Proposal | None:
+    """None if the weights in force agree with the fit, or it is not sure enough. `homewards`: towards physics only."""
     child = box.clipped(
         Weights(_target(fitted.rtt, now.rtt, settings), _target(fitted.queue, now.queue, settings)),
     )
-    rtt = child.rtt if _differ(child.rtt, now.rtt, settings) else now.rtt
-    queue = child.queue if _differ(child.queue, now.queue, settings) else now.queue
+    rtt = child.rtt if _worth(child.rtt, now.rtt, settings, homewards=homewards) else now.rtt
+    queue = child.queue if _worth(child.queue, now.queue, settings, homewards=homewards) else now.queue
     child = box.clipped(Weights(rtt, queue))
     if child == now:
         return None
@@ -41,6 +42,15 @@ def propose(fitted: Fit, now: Weights, box: Box, settings: ProposalSettings) -> 
         f"{'; '.join(said)} (within x{settings.dead_band:g} of 1 counts as 1)"
     )
     return Proposal(child, reason, figures(fitted))
+
+
+def leaves_physics(child: Weights, parent: Weights) -> bool:
+    """Whether a weight is farther from the physical default than before."""
+    return any(_farther(one, other) for one, other in zip(child, parent, strict=True))
+
+
+def _farther(child: float, now: float) -> bool:
+    return abs(log(child)) > abs(log(now)) + 1e-9
 
 
 def figures(fitted: Fit) -> tuple[tuple[str, float], ...]:
@@ -71,7 +81,9 @@ def _wanted(ratio: Ratio, reach: float, settings: ProposalSettings) -> float:
     return ratio.value if ratio.value > reach else max(settings.floor, ratio.value)
 
 
-def _differ(child: float, now: float, settings: ProposalSettings) -> bool:
+def _worth(child: float, now: float, settings: ProposalSettings, *, homewards: bool) -> bool:
+    if homewards and _farther(child, now):
+        return False
     return max(child / now, now / child) > 1.0 + settings.least_change
 
 

@@ -20,6 +20,7 @@ class Regime:
 
     weights: Weights | None = None  # accepted, or put, here
     physics_p95_s: float | None = None  # of E2E
+    barred: bool = False  # what left physics broke a guard here: only the way back is open, until the world changes
     recent_s: deque[float] = field(default_factory=deque)  # E2E under physics
 
     def under_physics(self, e2e_s: float, settings: RegimeSettings) -> None:

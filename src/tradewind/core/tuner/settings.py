@@ -72,8 +72,8 @@ class RegimeSettings:
 
     window: int = 300  # requests, for one reading of the rate
     each: int = 100  # requests between readings
-    beyond: float = 0.75  # of a step from the middle of the regime: half a step and the hysteresis
-    readings: int = 2  # that must agree
+    beyond: float = 0.8  # of a step from the middle of the regime: half a step and the hysteresis
+    readings: int = 3  # that must agree
     physics_window: int = 1_000  # latest E2E times under physics
     physics_least: int = 500
 
