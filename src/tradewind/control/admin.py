@@ -1,7 +1,6 @@
 """The admin API: what the grid is, and the operator's orders."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
@@ -13,6 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tradewind.control import api
+from tradewind.control.admin_tuner import TunerAdmin
+from tradewind.control.answers import BadRequest, json_reply, natural, read_body
 from tradewind.control.grid import Grid, UnknownCell
 from tradewind.control.guard import Guard, error_response
 from tradewind.control.openapi import Endpoint, Parameter, openapi_document
@@ -21,26 +22,13 @@ from tradewind.control.rows import cell_row, drain_row, gateway_row
 from tradewind.control.saver import Saver
 from tradewind.model.view import CellView
 
-MAX_BODY_BYTES = 4_096
 MAX_EVENTS_PER_REPLY = 1_000
 MAX_REASON_CHARS = 200
 SAVE_TIMEOUT_S = 2.0
-MAX_DIGITS = 18
-
-Body = TypeVar("Body", bound=msgspec.Struct)
 
 _CELL = Parameter(name="cell_id", where="path", text="The cell's id.")
 _AFTER = Parameter(name="after", where="query", text="Only events with a higher sequence.", kind="integer")
 _LIMIT = Parameter(name="limit", where="query", text=f"At most so many, up to {MAX_EVENTS_PER_REPLY}.", kind="integer")
-
-
-class BadRequest(Exception):
-    """A request that cannot be served as it stands; the text says what to write."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
 
 
 class Admin:
@@ -78,7 +66,8 @@ class Admin:
         return app
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
-        return (*self._reading_endpoints(), *self._order_endpoints(), *self._plain_endpoints())
+        tuner = TunerAdmin(self._grid.tuning, self._saver).endpoints()
+        return (*self._reading_endpoints(), *self._order_endpoints(), *tuner, *self._plain_endpoints())
 
     def _reading_endpoints(self) -> Sequence[Endpoint]:
         return (
@@ -187,7 +176,7 @@ class Admin:
 
     async def grid(self, _request: Request) -> Response:
         grid = self._grid
-        return _json(
+        return json_reply(
             api.GridRow(
                 grid=grid.name,
                 control_id=grid.control_id,
@@ -201,23 +190,23 @@ class Admin:
         )
 
     async def cell(self, request: Request) -> Response:
-        return _json(cell_row(self._grid.status(request.path_params["cell_id"])))
+        return json_reply(cell_row(self._grid.status(request.path_params["cell_id"])))
 
     async def gateways(self, _request: Request) -> Response:
-        return _json(api.GatewaysRow(gateways=[gateway_row(status) for status in self._grid.gateways()]))
+        return json_reply(api.GatewaysRow(gateways=[gateway_row(status) for status in self._grid.gateways()]))
 
     async def events(self, request: Request) -> Response:
-        after = _natural(request, "after", default=0)
-        limit = min(_natural(request, "limit", default=MAX_EVENTS_PER_REPLY), MAX_EVENTS_PER_REPLY)
+        after = natural(request, "after", default=0)
+        limit = min(natural(request, "limit", default=MAX_EVENTS_PER_REPLY), MAX_EVENTS_PER_REPLY)
         ring = self._grid.events
         rows = ring.after(after, limit=limit)
-        return _json(api.EventsRow(events=rows, last=ring.last, dropped=ring.dropped))
+        return json_reply(api.EventsRow(events=rows, last=ring.last, dropped=ring.dropped))
 
     async def status(self, _request: Request) -> Response:
-        return _json(self._status())
+        return json_reply(self._status())
 
     async def drain(self, request: Request) -> Response:
-        order = await _body(request, api.DrainRequest)
+        order = await read_body(request, api.DrainRequest)
         if len(order.reason) > MAX_REASON_CHARS:
             raise BadRequest(400, "bad_reason", f"write a reason of at most {MAX_REASON_CHARS} characters")
         return await self._ordered(self._grid.drain(request.path_params["cell_id"], reason=order.reason))
@@ -229,11 +218,11 @@ class Admin:
         return await self._ordered(self._grid.forget(request.path_params["cell_id"]))
 
     async def healthz(self, _request: Request) -> Response:
-        return _json(api.HealthRow(status="ok"))
+        return json_reply(api.HealthRow(status="ok"))
 
     async def readyz(self, _request: Request) -> Response:
         if self._grid.publishing:
-            return _json(api.HealthRow(status="ok"))
+            return json_reply(api.HealthRow(status="ok"))
         return error_response(503, "not_ready", self._grid.holding_back_because)
 
     async def metrics(self, _request: Request) -> Response:
@@ -249,36 +238,9 @@ class Admin:
         """The order is in force already; say whether it would survive a restart."""
         saved = await self._saver.settled(SAVE_TIMEOUT_S)
         cell_id = view.cell.cell_id
-        return _json(
+        return json_reply(
             api.CellReply(cell_id=cell_id, state=view.state.value, draining=cell_id in self._grid.drains, saved=saved)
         )
-
-
-def _json(row: msgspec.Struct) -> Response:
-    return Response(msgspec.json.encode(row), media_type="application/json")
-
-
-async def _body(request: Request, kind: type[Body]) -> Body:
-    """Read a small JSON body; an empty one means all defaults. Raises BadRequest."""
-    raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > MAX_BODY_BYTES:
-            raise BadRequest(413, "body_too_large", f"write a body of at most {MAX_BODY_BYTES} bytes")
-    try:
-        return msgspec.json.decode(bytes(raw) or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        names = ", ".join(kind.__struct_fields__)
-        raise BadRequest(400, "bad_body", f"write no body, or a JSON object with: {names}") from None
-
-
-def _natural(request: Request, name: str, *, default: int) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
-        raise BadRequest(400, "bad_query", f"write {name} as a whole number, e.g. {name}=10")
-    return int(text)
 
 
 async def _bad_request(_request: Request, error: Exception) -> Response:

@@ -163,6 +163,78 @@ class CellReply(Row, frozen=True, kw_only=True):
     saved: bool
 
 
+class WeightsRow(Row, frozen=True, kw_only=True):
+    """Factors on two terms of a pick's cost; 1 is the physical rate."""
+
+    rtt: float
+    queue: float
+
+
+class TunerEventRow(Row, frozen=True, kw_only=True):
+    """One line of the tuner's history. `sequence` counts through restarts of control; `weights` are those after it."""
+
+    sequence: int
+    at_unix_s: float
+    what: str
+    generation: int
+    weights: WeightsRow
+    child: WeightsRow | None
+    reason: str
+    figures: dict[str, float] = {}
+
+
+class TunerHistoryRow(Row, frozen=True, kw_only=True):
+    """The newest lines, oldest first; `last` is the newest sequence of all, lines before `first` are gone."""
+
+    events: list[TunerEventRow]
+    first: int
+    last: int
+
+
+class TunerBoxRow(Row, frozen=True, kw_only=True):
+    """Where weights may be."""
+
+    rtt: list[float]
+    queue: list[float]
+    most_ratio: float
+
+
+class TunerRow(Row, frozen=True, kw_only=True):
+    """The tuner of this control. A child's weights are compared on `child_share` of the requests."""
+
+    kind: str
+    driver: str
+    generation: int | None
+    weights: WeightsRow | None
+    child: WeightsRow | None
+    child_share: float
+    frozen: bool
+    problem: str
+    start: WeightsRow
+    box: TunerBoxRow
+    samples: int
+    samples_of_others: int
+    samples_lost: int
+    sample_age_s: float | None
+    learn_worst_s: float
+    events: dict[str, int]
+
+
+class TunerReply(Row, frozen=True, kw_only=True):
+    """What an operator's order to the tuner led to. `saved`: it would survive a restart of control."""
+
+    tuner: TunerRow
+    saved: bool
+
+
+class SetRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Weights to put in force."""
+
+    rtt: float
+    queue: float
+    reason: str = ""
+
+
 class HealthRow(Row, frozen=True, kw_only=True):
     """`ok`, or why not."""
 

@@ -68,6 +68,11 @@ class Feed:
         self._removed[cell_id] = None
         self._wake.set()
 
+    def ordered(self) -> None:
+        """The tuner has another order, and every message carries it: send one at once."""
+        self._alive_due_s = -math.inf
+        self._wake.set()
+
     async def next(self) -> Batch:
         """Wait until there is something to send, and take it."""
         while True:

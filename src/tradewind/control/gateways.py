@@ -1,7 +1,7 @@
 """The gateways' reports as control keeps them: the newest of each, for the life cycle and for people."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from google.protobuf.message import DecodeError
 
@@ -53,7 +53,7 @@ class GatewayReports:
         self._reports: dict[str, _Reported] = {}  # the longest silent first
 
     def take(self, raw: bytes, now_s: float) -> GatewayReport:
-        """Read and keep one report. Raises PeerError when it cannot be read."""
+        """Read one report, and keep it without its samples. Raises PeerError when it cannot be read."""
         try:
             report = report_from_pb(pb.GatewayReport.FromString(raw))
         except (DecodeError, ValueError) as error:
@@ -63,7 +63,7 @@ class GatewayReports:
         self._reports.pop(report.gateway_id, None)
         if len(self._reports) >= MAX_REPORTS:
             del self._reports[next(iter(self._reports))]
-        self._reports[report.gateway_id] = _Reported(report=report, at_s=now_s)
+        self._reports[report.gateway_id] = _Reported(report=replace(report, samples=()), at_s=now_s)
         return report
 
     def loads(self, *, but: str, now_s: float) -> list[pb.GatewayLoad]:

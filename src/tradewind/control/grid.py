@@ -11,6 +11,7 @@ from tradewind.control.gateways import GatewayReports, GatewayStatus
 from tradewind.control.messages import ViewWriter, cell_view
 from tradewind.control.saver import Saver
 from tradewind.control.store import Drain, Saved
+from tradewind.control.tuning import Tuning
 from tradewind.core.lifecycle import CONFLICT_REPEAT_S, Life
 from tradewind.core.registry import Registry
 from tradewind.model.cell import CellState
@@ -18,6 +19,7 @@ from tradewind.model.heartbeat import Heartbeat
 from tradewind.model.routing import Event
 from tradewind.model.telemetry import Telemetry
 from tradewind.model.view import CellView
+from tradewind.wire.convert import order_to_pb
 
 GRACE_S = 2.0  # a control with a saved state publishes after this long even if some known cell was not heard
 
@@ -70,6 +72,7 @@ class Grid:
         events: EventRing,
         clock: Callable[[], float],
         unix_clock: Callable[[], float],
+        tuning: Tuning | None = None,
     ) -> None:
         """`expected`: cells that the grid file names; once all are heard, nothing is held back."""
         self.name = name
@@ -79,6 +82,7 @@ class Grid:
         self.drains: dict[str, Drain] = {}
         self.feeds: list[Feed] = []
         self.publishing = False
+        self.tuning = tuning
         self.counters = dict.fromkeys(COUNTERS, 0)
         self._registry = Registry(expected=expected, ttl_s=ttl_s)
         self._awaited: set[str] = set()  # known from the saved state and not heard yet
@@ -98,6 +102,8 @@ class Grid:
         """Take over what was saved; from here on changes are saved by `saver`."""
         self._saver = saver
         self.drains = dict(saved.drains)
+        if self.tuning is not None:
+            self.tuning.start(saved, saver, on_order=self._tell_of_order)
         self._registry.restore(saved.cells.values(), saved.drains)
         self._awaited = set(saved.cells)
         self._ids |= saved.cells.keys()
@@ -140,6 +146,8 @@ class Grid:
             feed.gateway_id = report.gateway_id
             self.events.add("gateway.connected", None, report.gateway_id)
         self._tell_of_events(self._registry.on_report(report, now_s), now_s)
+        if self.tuning is not None:
+            self.tuning.hear(report.samples, now_s)
 
     def tick(self, now_s: float) -> None:
         """Let time pass: silence, and the end of holding back."""
@@ -207,7 +215,9 @@ class Grid:
         lives = (self._registry.life(cell_id) for cell_id in batch.cell_ids)
         cells = [(life, self._heard.get(life.cell.cell_id)) for life in lives if life is not None]
         others = self._reports.loads(but=gateway_id, now_s=now_s) if gateway_id else ()
-        return self._writer.message(batch, cells, now_s, others=others)
+        order = self.tuning.order if self.tuning is not None else None
+        told = order_to_pb(order) if order is not None else None
+        return self._writer.message(batch, cells, now_s, others=others, order=told)
 
     @property
     def version(self) -> int:
@@ -232,7 +242,8 @@ class Grid:
     def saved(self) -> Saved:
         """What must last, as it is now."""
         cells = {view.cell.cell_id: view for view in self._registry.view(self._clock())}
-        return Saved(cells=cells, drains=dict(self.drains))
+        saved = Saved(cells=cells, drains=dict(self.drains))
+        return self.tuning.saved(saved) if self.tuning is not None else saved
 
     def statuses(self, *, telemetry: bool = True) -> list[CellStatus]:
         """Every cell, sorted by id."""
@@ -269,6 +280,10 @@ class Grid:
                 feed.refreshed(cell_id)
         if before is None or _kept(before) != _kept(after):
             self._save(after)
+
+    def _tell_of_order(self) -> None:
+        for feed in self.feeds:
+            feed.ordered()
 
     def _tell_of_events(self, events: Iterable[Event], now_s: float) -> None:
         self._take_events(events, now_s)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from tradewind import __version__
 from tradewind.config.addresses import is_loopback
+from tradewind.config.check_tuner import box_of, start_of
 from tradewind.config.errors import ConfigError, Problem
-from tradewind.config.schema import ControlConfig, GridConfig
+from tradewind.config.schema import ControlConfig, GridConfig, TunerConfig
 from tradewind.control import metrics
 from tradewind.control.admin import Admin
 from tradewind.control.api import StateRow, StatusRow
@@ -23,6 +24,9 @@ from tradewind.control.guard import TOKEN_VARIABLE
 from tradewind.control.saver import Saver
 from tradewind.control.service import GridService, serve_grid
 from tradewind.control.ticking import tick
+from tradewind.control.tuning import TunerPlan, Tuning
+from tradewind.core.tuner.named import tuner_named
+from tradewind.core.tuner.tuner import Tuner
 from tradewind.runtime.log import log_event, setup_logging
 from tradewind.runtime.loop import LoopLag, run_until_signal
 from tradewind.runtime.web import parse_address, serve_app
@@ -70,21 +74,30 @@ async def serve(
     control = _section(config, control_id)
     token = _token(control)
     incarnation = secrets.token_hex(8)
+    events = EventRing(time.time)
+    tuning = None
+    if config.tuner is not None:
+        driver = f"{control_id}.{incarnation[:8]}"
+        plan = tuner_plan(config.tuner)
+        tuning = Tuning(plan, driver=driver, events=events, clock=clock, unix_clock=time.time)
     grid = Grid(
         name=config.grid,
         control_id=control_id,
         incarnation=incarnation,
         expected=frozenset(cell.id for cell in config.cells),
         ttl_s=control.heartbeat_ttl_s,
-        events=EventRing(time.time),
+        events=events,
         clock=clock,
         unix_clock=time.time,
+        tuning=tuning,
     )
     saver = Saver(Path(config.state_dir) / f"control-{control_id}.sqlite", incarnation=incarnation, snapshot=grid.saved)
     async with AsyncExitStack() as stack:
         saved = await saver.load()
         grid.start(saved, saver)
         await stack.enter_async_context(_background(saver.run()))
+        if tuning is not None:
+            await stack.enter_async_context(_background(tuning.run()))
         lag = await stack.enter_async_context(LoopLag().watch())
         service = GridService(grid, clock)
         await stack.enter_async_context(_background(tick(grid, clock)))
@@ -104,6 +117,16 @@ async def serve(
         log_event(log, "control.serving", grpc=grpc_address, admin=admin_address, incarnation=incarnation)
         yield Running(grpc_address=grpc_address, admin_address=admin_address, grid=grid, saver=saver)
     log_event(log, "control.stopped", control=control_id)
+
+
+def tuner_plan(config: TunerConfig) -> TunerPlan:
+    """What to run."""
+    start, box = start_of(config), box_of(config)
+
+    def make(driver: str) -> Tuner:
+        return tuner_named(config.kind, driver=driver, seed=config.seed, start=start, box=box)
+
+    return TunerPlan(kind=config.kind, make=make, start=start, box=box)
 
 
 def _section(config: GridConfig, control_id: str) -> ControlConfig:

@@ -38,6 +38,7 @@ class ViewWriter:
         now_s: float,
         *,
         others: Sequence[pb.GatewayLoad] = (),
+        order: pb.TuningOrder | None = None,
     ) -> bytes:
         """A serialised ViewDelta.
 
@@ -50,6 +51,7 @@ class ViewWriter:
             full=batch.full,
             removed=batch.removed,
             others=others,
+            order=order,
         )
         parts = [self._fragment(life, heard, now_s) for life, heard in cells]
         return b"".join((head.SerializeToString(), *parts))

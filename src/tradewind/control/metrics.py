@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from tradewind.control.grid import CellStatus, Grid
+from tradewind.control.metrics_tuner import tuner_families
 from tradewind.control.saver import Saver
 from tradewind.model.cell import CellState
 from tradewind.runtime.loop import LoopLag
@@ -36,6 +37,8 @@ class ControlCollector:
         yield from self._stream_families()
         yield from self._counter_families()
         yield from self._state_families()
+        if self._grid.tuning is not None:
+            yield from tuner_families(self._grid.tuning)
         yield _gauge("loop_lag_seconds", "How late the event loop ran its newest timer", self._lag.lag_s)
         yield _gauge("loop_lag_worst_seconds", "The worst event-loop lag of the last minute", self._lag.worst_s)
 

@@ -18,8 +18,8 @@ ERROR_TEXTS = {
     400: "The request cannot be understood; `message` says what to write.",
     401: "A bearer token is needed on this address.",
     403: "The request comes from a web page of another origin.",
-    404: "No such cell.",
-    409: "The order does not fit the state of the cell; `message` says why.",
+    404: "No such cell, or no tuner.",
+    409: "The order does not fit the state of what it is given to; `message` says why.",
     413: "The body is too large.",
     503: "Not ready yet, or the work did not end in time.",
 }

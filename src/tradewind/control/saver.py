@@ -2,11 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tradewind.control.store import MAX_BYTES, Changes, Drain, Saved, Store, StoreError, open_store
+from tradewind.control.api import TunerEventRow
+from tradewind.control.store import (
+    MAX_BYTES,
+    MAX_TUNER_EVENTS,
+    Changes,
+    Drain,
+    Saved,
+    Store,
+    StoreError,
+    open_store,
+)
 from tradewind.model.view import CellView
 from tradewind.runtime.log import log_event
 
@@ -17,7 +28,7 @@ EMPTY = Saved(cells={}, drains={})
 
 
 class Saver:
-    """Keeps a state file in step with memory. What waits is one value per cell, so it is bounded by the cells.
+    """Keeps a state file in step with memory. What waits is one value per cell and a bounded history.
 
     A failure never reaches the caller: it is logged, counted in `failures` and shown in `problem` until a later
     attempt, every RETRY_S, has rewritten the whole file from `snapshot`.
@@ -36,6 +47,8 @@ class Saver:
         self._store: Store | None = None
         self._cells: dict[str, CellView | None] = {}
         self._drains: dict[str, Drain | None] = {}
+        self._tuner: str | None = None
+        self._tuner_events: deque[TunerEventRow] = deque(maxlen=MAX_TUNER_EVENTS)
         self._wanted = 0  # changes asked for
         self._done = 0  # of those, written or given up on once
         self._dirty = asyncio.Event()
@@ -67,6 +80,12 @@ class Saver:
         self._drains[cell_id] = drain
         self._want()
 
+    def put_tuner(self, kept: str, events: Sequence[TunerEventRow]) -> None:
+        """Save what a tuner keeps, as JSON, and add to its history."""
+        self._tuner = kept
+        self._tuner_events.extend(events)
+        self._want()
+
     async def settled(self, timeout_s: float) -> bool:
         """Wait until all changes asked for so far have been tried. True if they are on disk now."""
         wanted = self._wanted
@@ -95,8 +114,7 @@ class Saver:
         self._dirty.set()
 
     async def _attempt(self) -> None:
-        changes = Changes(cells=self._cells, drains=self._drains)
-        wanted, self._cells, self._drains = self._wanted, {}, {}
+        changes, wanted = self._take(), self._wanted
         whole = self._snapshot() if self.problem or self._store is None else None
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._write, changes, whole)
@@ -107,6 +125,15 @@ class Saver:
         async with self._progress:
             self._done = wanted
             self._progress.notify_all()
+
+    def _take(self) -> Changes:
+        """What waits; nothing does afterwards."""
+        changes = Changes(
+            cells=self._cells, drains=self._drains, tuner=self._tuner, tuner_events=tuple(self._tuner_events)
+        )
+        self._cells, self._drains, self._tuner = {}, {}, None
+        self._tuner_events.clear()
+        return changes
 
     def _open(self) -> tuple[Store, Saved, str]:
         store, saved, problem = open_store(self.path, max_bytes=self._max_bytes)
@@ -137,8 +164,8 @@ class Saver:
 
     def _finish(self) -> None:
         """At the end of the process: a last short write, bounded by SQLite's own lock timeout."""
-        changes = Changes(cells=self._cells, drains=self._drains)
-        if (changes.cells or changes.drains) and not self.problem:
+        changes = self._take()
+        if (changes.cells or changes.drains or changes.tuner is not None) and not self.problem:
             try:
                 self._thread.submit(self._write, changes, None).result(timeout=2.0)
             except (StoreError, TimeoutError) as error:

@@ -1,4 +1,4 @@
-"""SQLite on disk for what must outlive control: the cells it knows and the operator's drains."""
+"""SQLite on disk for what must outlive control: cells, the operator's drains, the tuner's state and history."""
 
 import os
 import sqlite3
@@ -9,12 +9,14 @@ from pathlib import Path
 
 import msgspec
 
+from tradewind.control.api import TunerEventRow
 from tradewind.model.cell import Capabilities, Cell, CellState
 from tradewind.model.view import CellView
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 256 * 1024 * 1024  # at the bound SQLite says "full"; control then runs on without saving, and says so
 LOCK_TIMEOUT_S = 1.0
+MAX_TUNER_EVENTS = 2_000  # of history; the oldest go
 
 # The file is fine and its surroundings are not: keep it where it is and try again later.
 _SURROUNDINGS = frozenset(
@@ -38,6 +40,7 @@ CREATE TABLE IF NOT EXISTS cell (
 CREATE TABLE IF NOT EXISTS drain (
     cell_id TEXT PRIMARY KEY, since_unix_s REAL NOT NULL, reason TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS control (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tuner_event (sequence INTEGER PRIMARY KEY, row TEXT NOT NULL);
 """
 
 
@@ -51,11 +54,14 @@ class Drain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """All that is kept: cells by id without telemetry, drains by cell id, the incarnation of the last writer."""
+    """All that is kept: cells by id without telemetry, drains by cell id, the incarnation of the last writer, what the
+    tuner kept as JSON ("" = nothing), and its history, oldest first."""
 
     cells: dict[str, CellView]
     drains: dict[str, Drain]
     incarnation: str = ""
+    tuner: str = ""
+    tuner_events: tuple[TunerEventRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +70,8 @@ class Changes:
 
     cells: dict[str, CellView | None]
     drains: dict[str, Drain | None]
+    tuner: str | None = None  # None = as it is
+    tuner_events: tuple[TunerEventRow, ...] = ()  # to add
 
 
 class StoreError(Exception):
@@ -97,8 +105,14 @@ class Store:
                 str(cell_id): Drain(since_unix_s=float(since), reason=str(reason))
                 for cell_id, since, reason in self._rows("SELECT * FROM drain ORDER BY cell_id")
             }
-            found = self._rows("SELECT value FROM control WHERE name = 'incarnation'")
-            return Saved(cells=cells, drains=drains, incarnation=found[0][0] if found else "")
+            rows = self._rows("SELECT row FROM tuner_event ORDER BY sequence")
+            return Saved(
+                cells=cells,
+                drains=drains,
+                incarnation=self._named("incarnation"),
+                tuner=self._named("tuner"),
+                tuner_events=tuple(msgspec.json.decode(row, type=TunerEventRow) for (row,) in rows),
+            )
 
     def apply(self, changes: Changes) -> None:
         """Write changes in one transaction; all or none."""
@@ -106,15 +120,22 @@ class Store:
             self._write(changes)
 
     def replace(self, saved: Saved) -> None:
-        """Make the file hold exactly these cells and drains."""
+        """Make the file hold exactly this, and the incarnation that it holds."""
         with _store_errors(self.path), _transaction(self._db):
-            for table in ("cell", "drain"):
+            for table in ("cell", "drain", "tuner_event"):
                 self._db.execute(f"DELETE FROM {table}")
-            self._write(Changes(cells=dict(saved.cells), drains=dict(saved.drains)))
+            self._write(
+                Changes(
+                    cells=dict(saved.cells),
+                    drains=dict(saved.drains),
+                    tuner=saved.tuner,
+                    tuner_events=saved.tuner_events,
+                )
+            )
 
     def set_incarnation(self, incarnation: str) -> None:
         with _store_errors(self.path), _transaction(self._db):
-            self._db.execute("INSERT OR REPLACE INTO control VALUES ('incarnation', ?)", (incarnation,))
+            self._put("incarnation", incarnation)
 
     def close(self) -> None:
         self._db.close()
@@ -134,6 +155,14 @@ class Store:
         self._db.executescript(_SCHEMA)
         self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
+    def _named(self, name: str) -> str:
+        with closing(self._db.execute("SELECT value FROM control WHERE name = ?", (name,))) as cursor:
+            found = cursor.fetchone()
+        return str(found[0]) if found else ""
+
+    def _put(self, name: str, value: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO control VALUES (?, ?)", (name, value))
+
     def _rows(self, sql: str) -> list[tuple[str, ...]]:
         with closing(self._db.execute(sql)) as cursor:
             return cursor.fetchall()
@@ -150,6 +179,13 @@ class Store:
             else:
                 row = (cell_id, drain.since_unix_s, drain.reason)
                 self._db.execute("INSERT OR REPLACE INTO drain VALUES (?, ?, ?)", row)
+        if changes.tuner is not None:
+            self._put("tuner", changes.tuner)
+        if changes.tuner_events:
+            rows = [(event.sequence, msgspec.json.encode(event).decode()) for event in changes.tuner_events]
+            self._db.executemany("INSERT OR REPLACE INTO tuner_event VALUES (?, ?)", rows)
+            bound = rows[-1][0] - MAX_TUNER_EVENTS
+            self._db.execute("DELETE FROM tuner_event WHERE sequence <= ?", (bound,))
 
 
 def open_store(path: Path, *, max_bytes: int = MAX_BYTES) -> tuple[Store, Saved, str]:

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from tradewind.model.heartbeat import Heartbeat
 from tradewind.model.telemetry import Telemetry
+from tradewind.model.tuning import TuningOrder
 from tradewind.model.view import CellView, GatewayReport, ViewDelta
 from tradewind.wire.pb import tradewind_pb2 as pb
 
@@ -55,6 +56,10 @@ def delta_to_pb(delta: ViewDelta) -> pb.ViewDelta:
 
 def delta_from_pb(message: pb.ViewDelta) -> ViewDelta:
     return _decode(ViewDelta, message)
+
+
+def order_to_pb(order: TuningOrder) -> pb.TuningOrder:
+    return _encode(order, pb.TuningOrder())
 
 
 def report_to_pb(report: GatewayReport) -> pb.GatewayReport:

@@ -15,7 +15,7 @@ from starlette.types import Message
 from tests.unit.control.test_grid import Bench
 from tradewind.control import metrics
 from tradewind.control.admin import Admin
-from tradewind.control.api import StateRow, StatusRow
+from tradewind.control.api import StateRow, StatusRow, TunerHistoryRow, TunerReply, TunerRow, WeightsRow
 from tradewind.control.beats import PeerError
 from tradewind.control.events import MAX_EVENTS, EventRing
 from tradewind.control.openapi import Endpoint
@@ -136,17 +136,21 @@ def test_the_schema_of_a_cell_names_what_a_cell_says() -> None:
     assert set(msgspec.json.decode(body)) == set(schemas["CellRow"]["required"])
 
 
+BODIES = {"/v1/tuner/set": b'{"rtt": 0.5, "queue": 1}'}
+
+
 def answers(endpoint: Endpoint) -> str:
     return endpoint.path.replace("{cell_id}", "cell-0000")
 
 
 def test_every_endpoint_answers_as_documented() -> None:
-    bench = Bench(expected=frozenset({"cell-0000"}))
+    bench = Bench(expected=frozenset({"cell-0000"}), tuned=True)
     bench.beat(0)
     bench.grid.tick(bench.now_s)
     admin = admin_of(bench)
     for endpoint in sorted(admin.endpoints, key=lambda item: item.method, reverse=True):  # POST, GET, DELETE
-        status, body = call(admin.app(token=""), endpoint.method, answers(endpoint))
+        sent = BODIES.get(endpoint.path, b"")
+        status, body = call(admin.app(token=""), endpoint.method, answers(endpoint), body=sent)
         assert status == 200, endpoint
         if not isinstance(endpoint.reply, str):
             msgspec.json.decode(body, type=endpoint.reply)
@@ -169,6 +173,10 @@ def test_every_endpoint_answers_as_documented() -> None:
         ("GET", "/v1/events?after=-1", b"", 400, "after"),
         ("GET", "/v1/events?limit=many", b"", 400, "limit"),
         ("GET", "/v1/events?after=" + "9" * 400, b"", 400, "after"),
+        ("GET", "/v1/tuner", b"", 404, "tuner: {}"),
+        ("GET", "/v1/tuner/history", b"", 404, "tuner: {}"),
+        ("POST", "/v1/tuner/freeze", b"", 404, "tuner: {}"),
+        ("POST", "/v1/tuner/set", b"", 404, "tuner: {}"),
         ("GET", "/nothing", b"", 404, "/openapi.json"),
         ("PUT", "/v1/grid", b"", 405, "/openapi.json"),
     ],
@@ -182,6 +190,45 @@ def test_bad_input_gets_a_json_error_that_says_what_to_write(
     assert given == status
     assert say in msgspec.json.decode(reply)["error"]["message"]
     assert bench.grid.drains == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "say"),
+    [
+        ("set", b"", 400, "write a JSON object with: rtt, queue, reason"),
+        ("set", b'{"rtt": 1}', 400, "rtt, queue, reason"),
+        ("set", b'{"rtt": 1e999, "queue": 1}', 400, ""),
+        ("set", b'{"rtt": 9, "queue": 1}', 409, "between 0 and 2"),
+        ("set", b'{"rtt": 1, "queue": 1, "reason": "' + b"x" * 300 + b'"}', 400, "at most 200"),
+    ],
+)
+def test_bad_orders_to_the_tuner_are_told(path: str, body: bytes, status: int, say: str) -> None:
+    bench = Bench(tuned=True)
+    given, reply = call(admin_of(bench).app(token=""), "POST", f"/v1/tuner/{path}", body=body)
+    assert given == status
+    assert say in msgspec.json.decode(reply)["error"]["message"]
+    assert bench.grid.tuning is not None
+    assert not bench.grid.tuning.history
+
+
+def test_the_tuner_is_told_and_ordered_about() -> None:
+    bench = Bench(tuned=True)
+    app = admin_of(bench).app(token="")
+    status, body = call(app, "POST", "/v1/tuner/set", body=b'{"rtt": 0.5, "queue": 1, "reason": "pretrain"}')
+    reply = msgspec.json.decode(body, type=TunerReply)
+    assert (status, reply.saved, reply.tuner.weights) == (200, True, WeightsRow(rtt=0.5, queue=1.0))
+    call(app, "POST", "/v1/tuner/freeze")
+    row = msgspec.json.decode(call(app, "GET", "/v1/tuner")[1], type=TunerRow)
+    assert (row.frozen, row.driver, row.generation) == (True, "c.1", 3)
+    _, body = call(app, "GET", "/v1/tuner/history?after=1")
+    history = msgspec.json.decode(body, type=TunerHistoryRow)
+    assert ([line.what for line in history.events], history.first, history.last) == (["frozen"], 1, 2)
+    names = [event.name for event in bench.grid.events.after(0, limit=50)]
+    assert {"tuner.set", "tuner.frozen"} <= set(names)
+    page = generate_latest(registry_of(bench)).decode()
+    assert 'tradewind_control_tuner_weight{weight="rtt"} 0.5' in page
+    assert "tradewind_control_tuner_frozen 1.0" in page
+    assert 'tradewind_control_tuner_events_total{what="set"} 1.0' in page
 
 
 def test_with_a_token_only_health_is_open() -> None:

@@ -1,43 +1,59 @@
 """The grid without sockets: beats in as bytes, view messages out as bytes."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.fakes.tuner import FakeTuner
 from tests.support.control_clients import heartbeat
+from tests.unit.gateway import test_following as following
 from tradewind.control.beats import PeerError, Refused
 from tradewind.control.events import EventRing
 from tradewind.control.feed import Batch
 from tradewind.control.grid import Grid, UnknownCell
 from tradewind.control.saver import Saver
 from tradewind.control.store import Drain, Saved
+from tradewind.control.tuning import TunerPlan, Tuning
+from tradewind.core.tuner.box import SHIPPED
 from tradewind.model.heartbeat import Evidence
 from tradewind.model.telemetry import Telemetry
+from tradewind.model.tuning import PHYSICS
 from tradewind.model.view import GatewayReport, PathReading, ViewDelta
 from tradewind.wire.convert import delta_from_pb, heartbeat_to_pb, report_to_pb
 from tradewind.wire.pb import tradewind_pb2 as pb
 
 EMPTY = Saved(cells={}, drains={})
+UNIX_S = 1_700_000_000.0
 
 
 class Bench:
     """A grid on a clock of its own."""
 
     def __init__(
-        self, *, expected: frozenset[str] = frozenset(), saved: Saved = EMPTY, incarnation: str = "c1"
+        self,
+        *,
+        expected: frozenset[str] = frozenset(),
+        saved: Saved = EMPTY,
+        incarnation: str = "c1",
+        tuned: bool = False,
     ) -> None:
         self.now_s = 100.0
+        events = EventRing(lambda: UNIX_S)
+        plan = TunerPlan(kind="fake", make=FakeTuner, start=PHYSICS, box=SHIPPED)
+        tuning = Tuning(plan, driver="c", events=events, clock=lambda: self.now_s, unix_clock=lambda: UNIX_S)
         self.grid = Grid(
             name="grid",
             control_id="control",
             incarnation=incarnation,
             expected=expected,
             ttl_s=0.75,
-            events=EventRing(lambda: 1_700_000_000.0),
+            events=events,
             clock=lambda: self.now_s,
-            unix_clock=lambda: 1_700_000_000.0,
+            unix_clock=lambda: UNIX_S,
+            tuning=tuning if tuned else None,
         )
         saver = Saver(Path("never-written"), incarnation=incarnation, snapshot=self.grid.saved)
         self.grid.start(saved, saver)
@@ -311,3 +327,42 @@ def test_reports_are_bounded_and_old_gateways_leave() -> None:
     assert len(bench.grid.gateways()) == 64
     bench.now_s += 61.0
     assert bench.grid.gateways() == []
+
+
+def test_every_message_carries_the_order_and_a_new_one_goes_out_at_once() -> None:
+    assert Bench().full().order is None
+    bench = Bench(tuned=True)
+    bench.beat(0)
+    order = bench.full().order
+    assert order is not None
+    assert (order.driver, order.generation, order.weights) == ("c.1", 1, PHYSICS)
+    assert bench.grid.tuning is not None
+
+    async def told() -> list[ViewDelta]:
+        assert bench.grid.tuning is not None
+        bench.grid.publishing = True
+        with bench.grid.feed() as feed:
+            await feed.next()
+            waiting = asyncio.create_task(feed.next())
+            await asyncio.sleep(0)
+            await bench.grid.tuning.freeze()
+            async with asyncio.timeout(0.5):  # the clock stands still: nothing else would be sent
+                batch = await waiting
+        return [delta_from_pb(pb.ViewDelta.FromString(bench.grid.message(batch, bench.now_s)))]
+
+    (delta,) = asyncio.run(told())
+    assert (delta.full, delta.cells) == (False, ())
+    assert delta.order is not None
+    assert delta.order.generation == 2
+
+
+def test_samples_of_a_report_reach_the_tuner_and_are_not_kept_with_it() -> None:
+    bench = Bench(tuned=True)
+    tuning = bench.grid.tuning
+    assert tuning is not None
+    samples = tuple(sample.moved(-3.0)._replace(driver="c.1") for sample in following.samples(3))
+    report = GatewayReport(gateway_id="gateway", site="east", sequence=1, samples=samples)
+    bench.grid.report(report_to_pb(report).SerializeToString(), bench.now_s)
+    assert tuning.heard_s == bench.now_s
+    (status,) = bench.grid.gateways()
+    assert status.report.samples == ()

@@ -2,14 +2,16 @@
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.support.polling import until
 from tradewind.control import saver as saver_module
+from tradewind.control.api import TunerEventRow, WeightsRow
 from tradewind.control.saver import Saver
-from tradewind.control.store import Changes, Drain, Saved, Store, StoreError, open_store
+from tradewind.control.store import MAX_TUNER_EVENTS, Changes, Drain, Saved, Store, StoreError, open_store
 from tradewind.model.cell import Capabilities, Cell, CellState
 from tradewind.model.view import CellView
 
@@ -48,6 +50,44 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert saved.incarnation == "one"
     assert saved.cells == {"a": cell("a", address="127.0.0.1:9")}
     assert saved.drains == {"a": Drain(since_unix_s=5.0, reason="disk")}
+
+
+def line(sequence: int) -> TunerEventRow:
+    weights = WeightsRow(rtt=1.0, queue=0.5)
+    return TunerEventRow(
+        sequence=sequence, at_unix_s=5.5, what="accepted", generation=sequence, weights=weights, child=None,
+        reason="faster", figures={"z": 2.5},
+    )  # fmt: skip
+
+
+def test_the_tuner_and_a_bounded_history_are_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    store, _, _ = open_store(path)
+    store.apply(Changes(cells={}, drains={}, tuner='{"w": 1}', tuner_events=(line(1), line(2))))
+    store.apply(Changes(cells={}, drains={}))
+    store.close()
+    store, saved, _ = open_store(path)
+    assert (saved.tuner, saved.tuner_events) == ('{"w": 1}', (line(1), line(2)))
+    many = tuple(line(number) for number in range(3, MAX_TUNER_EVENTS + 11))
+    store.apply(Changes(cells={}, drains={}, tuner="{}", tuner_events=many))
+    sequences = [event.sequence for event in store.load().tuner_events]
+    assert (sequences[0], sequences[-1], len(sequences)) == (11, MAX_TUNER_EVENTS + 10, MAX_TUNER_EVENTS)
+    store.replace(Saved(cells={}, drains={}, tuner="{}", tuner_events=(line(7),)))
+    assert store.load().tuner_events == (line(7),)
+    store.close()
+
+
+def test_a_file_from_before_there_was_a_tuner_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    store, _, _ = open_store(path)
+    store.apply(Changes(cells={"a": cell("a")}, drains={}))
+    store.close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP TABLE tuner_event")
+        db.commit()
+    store, saved, problem = open_store(path)
+    store.close()
+    assert (saved, problem) == (saved_of(cell("a")), "")
 
 
 def test_replace_leaves_nothing_old(tmp_path: Path) -> None:

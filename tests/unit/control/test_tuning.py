@@ -1,0 +1,243 @@
+"""The tuner in control: fed in a thread of its own, ordered about, restored, and never the end of control."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.tuner import EACH, FakeTuner
+from tests.support.polling import until
+from tests.unit.gateway.test_following import samples
+from tradewind.control.events import EventRing
+from tradewind.control.saver import Saver
+from tradewind.control.store import Saved
+from tradewind.control.tuning import LEARN_AT_ONCE, MAX_WAITING, OrderRefused, TunerPlan, Tuning
+from tradewind.core.tuner.box import SHIPPED
+from tradewind.core.tuner.tuner import Tuner
+from tradewind.model.tuning import PHYSICS, Sample, Weights
+
+EMPTY = Saved(cells={}, drains={})
+UNIX_S = 1_700_000_000.0
+
+
+class Bench:
+    """A Tuning with a fake tuner and a file; its loop runs while `driven`."""
+
+    def __init__(self, path: Path, *, saved: Saved = EMPTY, make: Callable[[str], Tuner] | None = None) -> None:
+        self.tuners: list[FakeTuner] = []
+        self.ring = EventRing(lambda: UNIX_S)
+        plan = TunerPlan(kind="fake", make=make or self._make, start=PHYSICS, box=SHIPPED)
+        self.tuning = Tuning(plan, driver="c", events=self.ring, clock=lambda: 100.0, unix_clock=lambda: UNIX_S)
+        self.saver = Saver(path, incarnation="i", snapshot=lambda: self.tuning.saved(EMPTY))
+        self.orders = 0
+        self.tuning.start(saved, self.saver, on_order=self._ordered)
+
+    def _make(self, driver: str) -> Tuner:
+        self.tuners.append(FakeTuner(driver))
+        return self.tuners[-1]
+
+    def _ordered(self) -> None:
+        self.orders += 1
+
+    @property
+    def names(self) -> list[str]:
+        return [row.name for row in self.ring.after(0, limit=100)]
+
+    def hear(self, count: int) -> None:
+        order = self.tuning.order
+        assert order is not None
+        self.tuning.hear([fresh(1)[0]._replace(driver=order.driver)] * count, 100.0)
+
+
+def fresh(count: int) -> list[Sample]:
+    return [sample.moved(-3.0) for sample in samples(count)]
+
+
+def driven(bench: Bench, script: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await bench.saver.load()
+        work = [asyncio.create_task(bench.tuning.run()), asyncio.create_task(bench.saver.run())]
+        try:
+            await script()
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+async def learned(bench: Bench, count: int) -> None:
+    await until(lambda: bench.tuning.counters.samples >= count and not bench.tuning._waiting)
+    await bench.tuning.thaw()  # the thread is done with what came before
+
+
+def test_samples_become_orders_and_history(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "s")
+
+    async def script() -> None:
+        bench.hear(EACH)
+        await learned(bench, EACH)
+        assert bench.tuning.order is not None
+        assert bench.tuning.order.child == Weights(0.5, 0.5)
+        bench.hear(EACH)
+        await learned(bench, 2 * EACH)
+
+    driven(bench, script)
+    tuning = bench.tuning
+    assert tuning.order is not None
+    assert (tuning.order.driver, tuning.order.weights, tuning.order.child) == ("c.1", Weights(0.5, 0.5), None)
+    lines = [row for row in tuning.history if row.what != "thawed"]
+    assert [(row.what, row.child is None, row.figures) for row in lines] == [
+        ("proposed", False, {}),
+        ("accepted", True, {"z": 2.5}),
+    ]
+    assert [row.sequence for row in tuning.history] == [1, 2, 3, 4]
+    assert lines[0].at_unix_s == UNIX_S
+    assert bench.orders == 3, "the first, the child, the new parent"
+    assert tuning.row().events == {"accepted": 1, "proposed": 1, "thawed": 2}
+    assert "tuner.accepted" in bench.names
+    assert all(sample.finished_s == 100.0 for sample in bench.tuners[0].learned), "on this clock"
+
+
+def test_what_follows_another_driver_or_makes_no_sense_teaches_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "s")
+    one = fresh(1)[0]._replace(driver="c.1")
+    bad = [
+        one._replace(finished_s=0.1),
+        one._replace(dispatched_s=float("nan")),
+        one._replace(dispatched_s=-1e9),
+        one._replace(queue_s=float("inf")),
+        one._replace(ttft_s=-1.0),
+        one._replace(uncached_tokens=-1),
+    ]
+    bench.tuning.hear([one._replace(driver="other.1"), *bad, one], 100.0)
+    counters = bench.tuning.counters
+    assert (counters.of_others, counters.lost, len(bench.tuning._waiting)) == (1, len(bad), 1)
+
+
+def test_what_waits_is_bounded(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "s")
+    for _ in range(MAX_WAITING // 4_000 + 1):
+        bench.hear(4_000)
+    assert len(bench.tuning._waiting) == MAX_WAITING
+    assert bench.tuning.counters.lost == 4_000
+
+
+def test_orders_of_an_operator(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "s")
+
+    async def script() -> None:
+        tuning = bench.tuning
+        await tuning.put(Weights(1.5, 0.5), "pretrain")
+        assert tuning.order is not None
+        assert tuning.order.weights == Weights(1.5, 0.5)
+        assert tuning.history[-1].reason == "pretrain"
+        with pytest.raises(OrderRefused, match="between 0 and 2"):
+            await tuning.put(Weights(3.0, 0.5), "too much")
+        assert tuning.problem == "", "a refused order is no failure"
+        flags = []
+        for order in (tuning.freeze, tuning.thaw, tuning.reset):
+            await order()
+            flags.append(tuning.frozen)
+        assert flags == [True, False, False]
+        assert tuning.order.weights == PHYSICS
+
+    driven(bench, script)
+    assert [row.what for row in bench.tuning.history] == ["set", "frozen", "thawed", "reset"]
+
+
+def test_a_restart_goes_on_with_weights_flag_and_history(tmp_path: Path) -> None:
+    first = Bench(tmp_path / "s")
+
+    async def script() -> None:
+        await first.tuning.put(Weights(1.5, 0.5), "ours")
+        await first.tuning.freeze()
+        assert await first.saver.settled(5.0)
+
+    driven(first, script)
+    found: list[Saved] = []
+
+    async def read() -> None:
+        found.append(await Saver(tmp_path / "s", incarnation="j", snapshot=lambda: EMPTY).load())
+
+    asyncio.run(read())
+    second = Bench(tmp_path / "t", saved=found[0])
+    assert second.tuning.order is not None
+    assert (second.tuning.order.weights, second.tuning.frozen) == (Weights(1.5, 0.5), True)
+    assert list(second.tuning.history) == list(first.tuning.history)
+    assert second.tuning.saved(EMPTY).tuner_events == tuple(first.tuning.history)
+
+
+@pytest.mark.parametrize("kept", ["[", '{"weights": 1}', '{"weights": [1, 1]}', "[]"])
+def test_what_was_kept_and_cannot_be_used_is_told(tmp_path: Path, kept: str) -> None:
+    bench = Bench(tmp_path / "s", saved=replace(EMPTY, tuner=kept))
+    tuning = bench.tuning
+    assert tuning.order is not None
+    assert (tuning.order.weights, tuning.order.driver, tuning.problem) == (PHYSICS, "c.2", "")
+    assert [row.what for row in tuning.history] == ["reset"]
+    assert "cannot be used" in tuning.history[0].reason
+
+
+def test_a_tuner_that_raises_is_disabled_and_replaced_by_a_reset(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "s")
+
+    async def script() -> None:
+        tuning = bench.tuning
+        bench.hear(EACH)
+        await learned(bench, EACH)
+        before = tuning.order
+        assert before is not None
+        bench.tuners[0].breaks = True
+        bench.hear(1)
+        await until(lambda: bool(tuning.problem))
+        assert tuning.order is not None
+        assert (tuning.order.weights, tuning.order.child) == (before.weights, None), "nobody would judge the child"
+        assert tuning.order.generation > before.generation
+        with pytest.raises(OrderRefused, match=r"RuntimeError: a bug.*reset"):
+            await tuning.freeze()
+        bench.hear(1)
+        assert not tuning._waiting
+        await tuning.reset()
+        assert (tuning.problem, tuning.order.driver) == ("", "c.2")
+        bench.hear(1)
+        await learned(bench, EACH + 2)
+
+    driven(bench, script)
+    assert "tuner.failed" in bench.names
+
+
+def test_a_tuner_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    def broken(driver: str) -> Tuner:
+        raise ValueError(f"no such tuner for {driver}")
+
+    tuning = Bench(tmp_path / "s", make=broken).tuning
+    tuning.hear(fresh(1), 100.0)
+    assert (tuning.order, tuning.problem) == (None, "ValueError: no such tuner for c.1")
+    assert tuning.row().weights is None
+
+
+def test_the_loop_runs_on_while_a_tuner_thinks(tmp_path: Path) -> None:
+    """The loop's own timers stay far from waiting for a step, and a freeze waits for the step that runs."""
+    bench = Bench(tmp_path / "s")
+    bench.tuners[0].slow_s = 0.3
+
+    async def script() -> None:
+        bench.hear(10 * LEARN_AT_ONCE)
+        worst_s, last_s = 0.0, time.perf_counter()
+        freezing: asyncio.Task[None] | None = None
+        while not (freezing and freezing.done()):
+            await asyncio.sleep(0.001)
+            now_s = time.perf_counter()
+            worst_s, last_s = max(worst_s, now_s - last_s), now_s
+            if freezing is None and bench.tuning.counters.samples:
+                freezing = asyncio.create_task(bench.tuning.freeze())
+        assert bench.tuning.frozen
+        assert bench.tuning.counters.samples <= 2 * LEARN_AT_ONCE, "the freeze overtook what waited"
+        assert worst_s < 0.25, "shorter than one step"
+
+    driven(bench, script)
+    assert bench.tuning.counters.learn_worst_s >= 0.3
