@@ -12,6 +12,7 @@ from tests.unit.pick.fakes import cell_view, outcome, picked, picker, request
 from tradewind.core.pick.picker import Picker
 from tradewind.core.pick.refusals import MAX_REFUSALS, TRIAL_AFTER_S
 from tradewind.model.decision import Decision
+from tradewind.model.routing import WeightRow
 
 CELLS = tuple(f"c{number}" for number in range(4))
 LIMIT = 1_024
@@ -254,3 +255,20 @@ def test_what_was_learned_outlives_a_restart() -> None:
     assert world.made.fleet.get("c0").learned.bound == old.fleet.get("c0").learned.bound  # type: ignore[union-attr]
     world.run(400, mixed)
     assert len(world.refused) <= MAX_REFUSALS
+
+
+def test_under_a_verdict_no_client_tries() -> None:
+    """Probes of the refused shape tell when it is over."""
+    world = World()
+    world.run(100, lambda _: (2_500, 16))
+    world.fall()
+    while not world.refused:
+        world.wait(0.5)
+        world.send(2_000)
+    convicted = WeightRow(cell_id="c0", weight=1, drained=True, reason="verdict", refuses=(("m", 6_000),))
+    world.made.observe_pressure((convicted,), world.now_s)
+    world.run(200, lambda _: (2_500, 16))
+    assert len(world.refused) == 1
+    world.made.observe_pressure((WeightRow(cell_id="c0", weight=1),), world.now_s)
+    world.run(10, lambda _: (2_500, 16))
+    assert len(world.refused) == 2

@@ -145,10 +145,12 @@ class Eligibility:
                 return False
             largest = max(cell.limit for cell in perhaps)
             sieve.cells = [cell for cell in perhaps if cell.limit == largest]
-        sieve.prefer(
-            lambda cell: "" if cell.learned.allows(size, now_s) else f"refused {cell.learned.bound:.0f} tokens"
-        )
-        sieve.prefer(lambda cell: "refused the like just now" if cell.learned.doubts(size, now_s) else "")
+
+        def seen_s(cell: PickCell) -> float:
+            return -inf if cell.refuses else now_s  # under a verdict probes try, not clients
+
+        sieve.prefer(lambda c: "" if c.learned.allows(size, seen_s(c)) else f"refused {c.learned.bound:.0f} tokens")
+        sieve.prefer(lambda c: "refused the like just now" if c.learned.doubts(size, seen_s(c)) else "")
         return True
 
     @staticmethod

@@ -165,7 +165,7 @@ class Picker:
         return self._tuned.take()
 
     def probe_served(self, cell_id: str, prompt_bytes: int, prompt_tokens: int | None, now_s: float) -> None:
-        """A cell served a probe of so many bytes, and tokens where it has counted them: what refusals taught may end."""
+        """A cell served a probe of so many bytes, and tokens where it counted them: what refusals taught may end."""
         if self._tape is not None:
             self._tape.note(Heard.PROBE_SERVED, now_s, (cell_id, prompt_bytes, prompt_tokens))
         self._fleet.on_probe_served(cell_id, prompt_bytes, prompt_tokens, now_s)
