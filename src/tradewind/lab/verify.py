@@ -16,11 +16,11 @@ from rich.console import Console
 
 from tradewind.lab.checks import Check, all_hold, checks_table, reported, write_checks
 from tradewind.lab.facts import machine_facts
-from tradewind.lab.promises import gate, grid, laboratory, pick
+from tradewind.lab.promises import gate, grid, laboratory, pick, tuner
 from tradewind.lab.promises.bench import Bench, Item
 from tradewind.runtime.supervise import StartFailed
 
-ITEMS: tuple[Item, ...] = (*grid.ITEMS, *pick.ITEMS, *gate.ITEMS, *laboratory.ITEMS)
+ITEMS: tuple[Item, ...] = (*grid.ITEMS, *pick.ITEMS, *gate.ITEMS, *laboratory.ITEMS, *tuner.ITEMS)
 
 
 def verify(items: Sequence[Item], bench: Bench) -> list[Check]:

@@ -23,6 +23,7 @@ NAMES: dict[str, str] = {  # name: module with an EXPERIMENT
     "stale": "stale",
     "scale": "scale",
     "peers": "peers",
+    "tuner-aa": "tuner_aa",
     "validate-engine": "validate_engine.experiment",
     "validate-grid": "validate_grid.experiment",
     "validate-replay": "validate_replay.experiment",

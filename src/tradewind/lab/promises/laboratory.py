@@ -33,7 +33,7 @@ def _run(bench: Bench, name: str, *, live: bool = False) -> Report:
     return run_experiment(experiment_named(name), Options(), live=live, folder=RESULTS, jobs=jobs, watch=_Told(bench))
 
 
-def _claims(*names: str, live: bool = False) -> Callable[[Bench], list[Check]]:
+def claims_of(*names: str, live: bool = False) -> Callable[[Bench], list[Check]]:
     """Runs experiments; their claims, and that no trial failed."""
 
     def run(bench: Bench) -> list[Check]:
@@ -77,11 +77,11 @@ def _speed(bench: Bench) -> list[Check]:
 
 
 ITEMS: Sequence[Item] = (
-    Item(item="5/1", title="the SLO matrix, simulated", run=_claims("slo-matrix")),
-    Item(item="5/2", title="validation", run=_claims("validate-engine", "validate-grid", "validate-replay")),
-    Item(item="5/3", title="picks against every baseline, simulated", run=_claims("pick", "gorgo")),
-    Item(item="5/4", title="lead time of hardware alerts, simulated", run=_claims("lead-time")),
-    Item(item="5/5", title="what the network signals gain, simulated", run=_claims("network")),
+    Item(item="5/1", title="the SLO matrix, simulated", run=claims_of("slo-matrix")),
+    Item(item="5/2", title="validation", run=claims_of("validate-engine", "validate-grid", "validate-replay")),
+    Item(item="5/3", title="picks against every baseline, simulated", run=claims_of("pick", "gorgo")),
+    Item(item="5/4", title="lead time of hardware alerts, simulated", run=claims_of("lead-time")),
+    Item(item="5/5", title="what the network signals gain, simulated", run=claims_of("network")),
     Item(item="5/6", title="real peers, live", run=_peers),
     Item(item="5/7", title="a page for every experiment", run=_pages),
     Item(item="5/8", title="speed of the simulator", run=_speed),

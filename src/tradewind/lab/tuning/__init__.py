@@ -1,0 +1,1 @@
+"""Tuners and test beds that only the laboratory has."""
