@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.support.envoy import free_port
 from tests.support.grid import small_grid, with_grid
 from tradewind.cli.reference import metrics_page
-from tradewind.config.schema import EppConfig
+from tradewind.config.schema import EppConfig, TunerConfig
 from tradewind.lab.grid import LiveGrid
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
@@ -21,7 +21,8 @@ def test_the_metrics_page_is_up_to_date(tmp_path: Path) -> None:
     agent = replace(config.agents[0], metrics=f"127.0.0.1:{free_port()}")
     epp = EppConfig(listen=f"127.0.0.1:{free_port()}")
     gateways = [replace(gateway, routing="pick", epp=epp) for gateway in config.gateways]
-    written = metrics_page(with_grid(replace(config, agents=[agent], gateways=gateways), pages))
+    config = replace(config, agents=[agent], gateways=gateways, tuner=TunerConfig())
+    written = metrics_page(with_grid(config, pages))
     if os.environ.get("TRADEWIND_REWRITE"):
         PAGE.write_text(written)
     assert PAGE.read_text() == written, "run `make docs`"

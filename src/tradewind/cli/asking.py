@@ -89,12 +89,12 @@ def _order(cell: str, order: "Order", file: Path, control: str, *, body: object,
         from tradewind.cli.orders import order_all
         from tradewind.runtime.ask import ask
 
-        token = _token()
+        secret = token()
         report = order_all(
-            _asked(file, control),
+            asked(file, control),
             cell,
             order,
-            lambda address, path: ask(address, path, method="POST", body=body, token=token),
+            lambda address, path: ask(address, path, method="POST", body=body, token=secret),
         )
         if as_json:
             print_json(report.as_json())
@@ -104,7 +104,7 @@ def _order(cell: str, order: "Order", file: Path, control: str, *, body: object,
             raise typer.Exit(EXIT_FAILED)
 
 
-def _asked(file: Path, control: str) -> "list[Asked]":
+def asked(file: Path, control: str) -> "list[Asked]":
     """The control named by --control, else all of the file."""
     from tradewind.cli.orders import Asked
 
@@ -130,7 +130,8 @@ def control_address(file: Path, control: str) -> str:
     return grid.controls[0].admin
 
 
-def _token() -> str:
+def token() -> str:
+    """What a control that is not on loopback wants to see; "" without."""
     import os
 
     from tradewind.control.guard import TOKEN_VARIABLE

@@ -4,7 +4,7 @@ import os
 
 import typer
 
-from tradewind.cli import asking, demo, doctor, epp, explain, files, lab, load, processes, replay, sim, workload
+from tradewind.cli import asking, demo, doctor, epp, explain, files, lab, load, processes, replay, sim, tuner, workload
 
 app = typer.Typer(
     name="tradewind",
@@ -41,6 +41,7 @@ def _register() -> None:
         (files.version, "tradewind version --json"),
     ):
         app.command(epilog=f"Example: {example}")(command)
+    app.add_typer(tuner.app, name="tuner", no_args_is_help=True)
     app.add_typer(lab.app, name="lab", no_args_is_help=True)
     app.command(hidden=True, epilog="Example: tradewind dashboard -f grid.yaml")(processes.dashboard)
     app.add_typer(sim.app, name="sim")

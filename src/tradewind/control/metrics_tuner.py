@@ -23,7 +23,7 @@ def tuner_families(tuning: Tuning) -> Iterator[Metric]:
                 child.add_metric((name,), getattr(order.child, name))
         yield weights
         yield child
-        yield _gauge("generation", "Number of the order in force; begins anew with this process", order.generation)
+        yield _gauge("generation", "Number of the order in force, of one driver", order.generation)
         yield _gauge("child_share_ratio", "Share of the requests that go by the child's weights", order.child_share)
     yield _gauge("frozen", "1 while an operator keeps the weights as they are", tuning.frozen)
     yield _gauge("disabled", "1 after the tuner has failed; its last weights stay", bool(tuning.problem))

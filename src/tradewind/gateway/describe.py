@@ -20,6 +20,7 @@ from tradewind.gateway.status import (
     GateRow,
     GatewayStatus,
     HealthRow,
+    PickStatus,
     PoolStatus,
     PushRow,
 )
@@ -77,10 +78,14 @@ class Describer:
             envoy=envoy,
             gate=gate_row(worker.gate),
             push=self._push(),
-            pick=None if worker.desk is None else pick_status(worker.desk, self._picker, now_s=self._clock()),
+            pick=self._pick(),
             epp=None if self._epp is None else epp_status(self._epp),
             process=self._process(),
         )
+
+    def _pick(self) -> PickStatus | None:
+        desk, following = self._worker.desk, self._worker.following
+        return None if desk is None else pick_status(desk, self._picker, following, now_s=self._clock())
 
     def _cells(self) -> list[CellStatus]:
         worker = self._worker

@@ -112,6 +112,16 @@ class PickClassRow(Row, frozen=True, kw_only=True):
     alert: bool
 
 
+class TunerRow(Row, frozen=True, kw_only=True):
+    """The tuner's order that picks follow; a child's weights are compared on `child_share` of the requests."""
+
+    driver: str
+    generation: int
+    weights: dict[str, float]
+    child: dict[str, float] | None
+    child_share: float
+
+
 class PickStatus(Row, frozen=True, kw_only=True):
     """The picker since it started; counts only grow."""
 
@@ -143,6 +153,8 @@ class PickStatus(Row, frozen=True, kw_only=True):
     quarantined: int  # kinds of requests that are remembered for it
     remembered: int  # requests that can be explained
     reach_s: float | None  # how long ago the oldest of them began
+    tuner: TunerRow | None  # None = the policy's own weights
+    samples_sent: dict[str, int]  # of requests that followed an order, by control
     cells: list[PickCellRow]
     classes: list[PickClassRow]
 

@@ -5,11 +5,13 @@ from math import inf
 from tradewind.core.pick.cell import PickCell
 from tradewind.core.pick.learned import learned_rate
 from tradewind.gateway.pick.desk import PickDesk
+from tradewind.gateway.pick.following import Following
 from tradewind.gateway.pick.server import PickServer
-from tradewind.gateway.status import PickCellRow, PickClassRow, PickStatus
+from tradewind.gateway.status import PickCellRow, PickClassRow, PickStatus, TunerRow
+from tradewind.model.tuning import TuningOrder
 
 
-def pick_status(desk: PickDesk, server: PickServer, *, now_s: float) -> PickStatus:
+def pick_status(desk: PickDesk, server: PickServer, following: Following, *, now_s: float) -> PickStatus:
     """The state of this moment."""
     picker, counters, ledger = desk.picker, desk.counters, desk.picker.ledger
     return PickStatus(
@@ -41,6 +43,8 @@ def pick_status(desk: PickDesk, server: PickServer, *, now_s: float) -> PickStat
         quarantined=len(desk.quarantine),
         remembered=len(desk.memory),
         reach_s=desk.memory.reach_s(now_s),
+        tuner=_order(following.order),
+        samples_sent=dict(sorted(following.sent.items())),
         cells=[_cell(desk, cell, now_s) for cell in picker.fleet.cells()],
         classes=[
             PickClassRow(
@@ -52,6 +56,18 @@ def pick_status(desk: PickDesk, server: PickServer, *, now_s: float) -> PickStat
             )
             for found in picker.teacher.calibration()
         ],
+    )
+
+
+def _order(order: TuningOrder | None) -> TunerRow | None:
+    if order is None:
+        return None
+    return TunerRow(
+        driver=order.driver,
+        generation=order.generation,
+        weights=order.weights._asdict(),
+        child=order.child._asdict() if order.child is not None else None,
+        child_share=order.child_share,
     )
 
 

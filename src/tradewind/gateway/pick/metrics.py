@@ -12,6 +12,7 @@ def pick_families(pick: PickStatus) -> Iterator[Family]:
     """All families of a gateway that picks."""
     yield from _decisions(pick)
     yield from _bookkeeping(pick)
+    yield from _tuner(pick)
     yield from _cells(pick)
     classes = pick.classes[:MAX_CLASSES]
     name, what = "pick_class", "found over the table of hardware classes, from calm requests"
@@ -53,6 +54,18 @@ def _bookkeeping(pick: PickStatus) -> Iterator[Family]:
     yield counter("pick_broken_connections", "Connections closed for breaking a bound", pick.broken_connections)
     yield gauge("pick_index_blocks", "Blocks in the prefix index", pick.index_blocks)
     yield counter("pick_evicted_blocks", "Blocks that gave way to newer ones", pick.evicted_blocks)
+
+
+def _tuner(pick: PickStatus) -> Iterator[Family]:
+    if pick.tuner is not None:
+        row = pick.tuner
+        yield gauges("tuner_weight", "Weight of the tuner's order that picks follow", "weight", row.weights.items())
+        child = (row.child or {}).items()
+        yield gauges("tuner_child_weight", "Weight that is compared with it", "weight", child)
+        yield gauge("tuner_child_share_ratio", "Share of requests that go by the child's weights", row.child_share)
+        yield gauge("tuner_generation", "Number of the order that picks follow, of one driver", row.generation)
+    what = "Finished requests told to a control's tuner"
+    yield counters("tuner_samples_sent", what, "control", pick.samples_sent.items())
 
 
 def _cells(pick: PickStatus) -> Iterator[Family]:
