@@ -5,4 +5,7 @@ from collections.abc import Sequence
 from tradewind.lab.promises.bench import Item
 from tradewind.lab.promises.laboratory import claims_of
 
-ITEMS: Sequence[Item] = (Item(item="6/1", title="tuners where weights have no effect", run=claims_of("tuner-aa")),)
+ITEMS: Sequence[Item] = (
+    Item(item="6/1", title="tuners where weights have no effect", run=claims_of("tuner-aa")),
+    Item(item="6/2", title="tuners from priors that are 10x wrong", run=claims_of("tuner-prior")),
+)

@@ -1,0 +1,1 @@
+"""Priors 10x wrong: who finds weights as good as the best of a grid of fixed ones, and how soon."""
