@@ -10,6 +10,7 @@ from tradewind.core.tuner.compare import Comparison, Verdict, slower_than_physic
 from tradewind.core.tuner.cusum import Shift, Watch
 from tradewind.core.tuner.fit import Point, fit
 from tradewind.core.tuner.kept import MAX_GENERATION, Reader
+from tradewind.core.tuner.orders import Orders
 from tradewind.core.tuner.propose import leaves_physics, propose
 from tradewind.core.tuner.regimes import NUMBERS, LoadSteps, Regime
 from tradewind.core.tuner.settings import CalibratorSettings
@@ -26,12 +27,11 @@ class Calibrator:
 
     def __init__(self, *, driver: str, start: Weights, box: Box, settings: CalibratorSettings | None = None) -> None:
         self._settings = settings or CalibratorSettings()
-        self._driver = driver
         self._start = start
         self._box = box
         self._physics = box.clipped(PHYSICS)
         self._frozen = False
-        self._order = TuningOrder(driver=driver, generation=1, weights=start)
+        self._orders = Orders(driver, start)
         self._comparison: Comparison | None = None
         self._regimes: dict[int | None, Regime] = {}
         self._load = LoadSteps(self._settings.regime)
@@ -51,7 +51,7 @@ class Calibrator:
     @property
     def order(self) -> TuningOrder:
         """What is in force."""
-        return self._order
+        return self._orders.last
 
     @property
     def frozen(self) -> bool:
@@ -71,7 +71,7 @@ class Calibrator:
         if not self._frozen:
             self._frozen = True
             self._void("frozen by an operator", now_s, events)
-            self._tell(Happened.FROZEN, now_s, events, f"stays at {_said(self._order.weights)} until it is thawed")
+            self._tell(Happened.FROZEN, now_s, events, f"stays at {_said(self.order.weights)} until it is thawed")
         return events
 
     def thaw(self, now_s: float) -> Sequence[TunerEvent]:
@@ -79,7 +79,7 @@ class Calibrator:
         events: _Events = []
         if self._frozen:
             self._frozen = False
-            self._tell(Happened.THAWED, now_s, events, f"goes on from {_said(self._order.weights)}")
+            self._tell(Happened.THAWED, now_s, events, f"goes on from {_said(self.order.weights)}")
         return events
 
     def put(self, weights: Weights, now_s: float, reason: str) -> Sequence[TunerEvent]:
@@ -113,9 +113,9 @@ class Calibrator:
         """Weights and references; samples are learned again within minutes."""
         return {
             "tuner": NAME,
-            "generation": self._order.generation,
-            "weights": list(self._order.weights),
-            "child": None if self._order.child is None else list(self._order.child),
+            "generation": self.order.generation,
+            "weights": list(self.order.weights),
+            "child": None if self.order.child is None else list(self.order.child),
             "frozen": self._frozen,
             "refused": self._refused,
             "regime": self._load.number,
@@ -142,7 +142,7 @@ class Calibrator:
         clipped = self._box.clipped(weights)
         self._frozen, self._refused, self._regimes = frozen, refused, regimes
         self._load = LoadSteps(self._settings.regime, number)
-        self._order = self._order._replace(generation=max(generation, self._order.generation))
+        self._orders.follow(generation)
         self._move(clipped)
         self._anew(now_s)
         events: _Events = []
@@ -192,15 +192,15 @@ class Calibrator:
         fitted = fit(self._points, self._settings.fit)
         if fitted is None:
             return
-        parent, regime = self._order.weights, self._regime()
+        parent, regime = self.order.weights, self._regime()
         proposal = propose(fitted, parent, self._box, self._settings.proposal, homewards=regime.barred)
         if proposal is None:
             return
         share = self._settings.compare.share
         self._move(parent, child=proposal.weights)
         self._comparison = Comparison(
-            driver=self._driver,
-            generation=self._order.generation,
+            driver=self.order.driver,
+            generation=self.order.generation,
             leaves_physics=leaves_physics(proposal.weights, parent),
             settings=self._settings.compare,
             physics_p95_s=regime.physics_p95_s,
@@ -218,7 +218,7 @@ class Calibrator:
             self._void(f"only {comparison.measured} requests had a first token to compare", now_s, events)
 
     def _end(self, verdict: Verdict, now_s: float, events: _Events) -> None:
-        child = self._order.child or self._order.weights
+        child = self.order.child or self.order.weights
         if verdict.accepted:
             self._regime().weights = child
             self._move(child)
@@ -226,8 +226,8 @@ class Calibrator:
             self._cool_down(refused=False)
             self._tell(Happened.ACCEPTED, now_s, events, f"{_said(child)} are {verdict.reason}", verdict.figures)
             return
-        self._regime().barred |= verdict.breach and leaves_physics(child, self._order.weights)
-        back = self._physics if verdict.to_physics else self._order.weights
+        self._regime().barred |= verdict.breach and leaves_physics(child, self.order.weights)
+        back = self._physics if verdict.to_physics else self.order.weights
         if verdict.to_physics:
             self._regime().weights = back
         self._move(back)
@@ -245,10 +245,9 @@ class Calibrator:
     def _look_after(self, sample: Sample, now_s: float, events: _Events) -> None:
         """Without a comparison: E2E under physics is the reference that other weights are held against."""
         e2e_s = known(sample.e2e_s)
-        own = sample.driver == self._driver and sample.generation == self._order.generation
-        if not own or e2e_s is None or not 0.0 < e2e_s <= self._settings.most_s:
+        if not self._orders.has(sample) or e2e_s is None or not 0.0 < e2e_s <= self._settings.most_s:
             return
-        if self._order.weights == self._physics:
+        if self.order.weights == self._physics:
             self._regime().under_physics(e2e_s, self._settings.regime)
         else:
             self._alone_s.append(e2e_s)
@@ -256,7 +255,7 @@ class Calibrator:
         if self._until_refer > 0:
             return
         self._until_refer = self._settings.regime.each
-        if self._order.weights == self._physics:
+        if self.order.weights == self._physics:
             self._regime().refer(self._settings.regime)
         elif not self._frozen:
             self._creep(now_s, events)
@@ -266,7 +265,7 @@ class Calibrator:
         told = slower_than_physics(self._alone_s, self._regime().physics_p95_s, compare, compare.look_z)
         if told is None or len(self._alone_s) < compare.window:
             return
-        before = self._order.weights
+        before = self.order.weights
         self._regime().weights, self._regime().barred = self._physics, True
         self._move(self._physics)
         self._cool_down(refused=True)
@@ -285,7 +284,7 @@ class Calibrator:
             self._anew(since_s)
             self._refused = 0
         regime = self._regime()
-        now = self._order.weights
+        now = self.order.weights
         reason = f"{rate:.3g} requests/s: stays at {_said(now)}"
         if not self._frozen and regime.weights is not None and regime.weights != now:
             self._void("other weights were accepted at this load", now_s, events)
@@ -304,14 +303,14 @@ class Calibrator:
             regime.barred = False
             regime.recent_s.clear()  # the reference stands until there are enough of the new times
         reason = (
-            f"{what} (over {shift.after} requests): learning starts anew, weights stay at {_said(self._order.weights)}"
+            f"{what} (over {shift.after} requests): learning starts anew, weights stay at {_said(self.order.weights)}"
         )
         self._tell(Happened.REGIME, now_s, events, reason, (("ratio", shift.ratio), ("requests", float(shift.after))))
 
     def _void(self, reason: str, now_s: float, events: _Events) -> None:
-        child = self._order.child
+        child = self.order.child
         if child is not None:
-            self._move(self._order.weights)
+            self._move(self.order.weights)
             self._tell(Happened.VOIDED, now_s, events, f"the comparison with {_said(child)} ends: {reason}")
 
     def _anew(self, since_s: float) -> None:
@@ -329,20 +328,14 @@ class Calibrator:
 
     def _move(self, weights: Weights, *, child: Weights | None = None) -> None:
         """Another order: what was decided under the one before counts for nothing that begins now."""
-        if weights != self._order.weights:
+        if weights != self.order.weights:
             self._alone_s.clear()
         if child is None:
             self._comparison = None
-        self._order = TuningOrder(
-            driver=self._driver,
-            generation=self._order.generation + 1,
-            weights=weights,
-            child=child,
-            child_share=0.0 if child is None else self._settings.compare.share,
-        )
+        self._orders.give(weights, child=child, child_share=self._settings.compare.share)
 
     def _tell(self, what: Happened, now_s: float, events: _Events, reason: str, figures: _Figures = ()) -> None:
-        order = self._order
+        order = self.order
         events.append(TunerEvent(now_s, what, order.generation, order.weights, order.child, reason, figures))
 
 
