@@ -103,6 +103,16 @@ def test_weights_find_the_cell_that_refuses_and_round_robin_never_does() -> None
     assert ours[mismatch.SHORT_SUCCESS] == blind[mismatch.SHORT_SUCCESS] == 100.0
 
 
+@pytest.mark.parametrize("policy", ["weights", "cost"])
+def test_a_limit_that_falls_in_mid_run_costs_three_refusals_at_most(policy: str) -> None:
+    experiment, result, trial = one("mismatch", policy=policy, falls=True)
+    assert 1 <= (values(experiment, result, trial)[mismatch.MOST] or 0.0) <= mismatch.ALLOWED
+    assert experiment.claims is not None
+    assert all(claim.holds is not False for claim in experiment.claims(experiment.rows([(trial, result)])))
+    worse = {**result, "leaked": 4}
+    assert not all(claim.holds for claim in experiment.claims(experiment.rows([(trial, worse)])))
+
+
 def test_a_dead_exporter_is_known_within_a_second_and_a_frozen_one_later() -> None:
     dead = values(*one("exporter-death", mode="dead", policy="weights"))
     frozen = values(*one("exporter-death", mode="frozen", policy="cost"))

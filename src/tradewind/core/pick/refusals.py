@@ -5,9 +5,9 @@ refusal is taken as one about either, until something as long by that measure, s
 
 A limit may fall while a cell works. So only what was sent after the first refusal of a row and served shows what the
 cell takes now; what it served before counts until a refusal belies it. The bound grows with each success, in smaller
-steps after the second refusal; after the third only what was served since is sent. That is three refusals in all, if
-all of them were about length. A first refusal of what the cell has served before may as well be about what was in the
-request: like requests go to others while there are others, and one tries again soon.
+steps after the second refusal; after the third only what is a little shorter than the longest served since is sent.
+That is three refusals in all, if all of them were about length. A first refusal of what the cell has served before may
+as well be about what was in the request: its like goes to others while there are others, and one tries again soon.
 """
 
 from collections.abc import Sequence
@@ -216,7 +216,7 @@ class Refusals:
             if refused == inf or not self.count:
                 self._bounds[at] = inf
             elif self.final:
-                self._bounds[at] = self.since[at] + 1.0
+                self._bounds[at] = BELOW_REFUSED * self.since[at] + 1.0
             else:
                 served = max(self.before[at], self.since[at])
                 grown = max(START * refused, GROWTH[self.count - 1] * served)

@@ -37,29 +37,35 @@ PROFILE = "one of nine at 1,024 tokens, 10 RPS"
 LEAK, LEAK_LATER, LONG_SUCCESS = "leak", "leak after the first 20 long prompts", "success of long prompts"
 SHORT_SUCCESS, LEAKED = "success of short prompts", "long prompts refused"
 SHARE_LEFT = "share of short prompts on the cell"
+FALLS = "one of nine falls to 1,024 tokens in mid run, 10 RPS"
+FALLING = (WEIGHTS, COST)  # who learns; the others leak as they do in the main profile
+FALLS_AT, MOST, ALLOWED = 1 / 3, "long prompts refused, most of any seed", 3
 
 
 def plan(options: Options) -> Sequence[Trial]:
     """Another cell with each seed."""
+    chosen = options.policies or POLICIES
+    kinds = [(policy, False) for policy in chosen] + [(policy, True) for policy in FALLING if policy in chosen]
     return [
-        Trial(experiment=NAME, args={"policy": policy, "seed": seed, "quick": options.quick})
+        Trial(experiment=NAME, args={"policy": policy, "falls": falls, "seed": seed, "quick": options.quick})
         for seed in options.seed_range(seeds=SEEDS, first=FIRST_SEED)
-        for policy in options.policies or POLICIES
+        for policy, falls in kinds
     ]
 
 
 def run(trial: Trial) -> Result:
-    """Who was refused."""
+    """Who was refused from the moment on at which the limit holds."""
     seed, for_s = int(number(trial, "seed")), QUICK_S if trial.args["quick"] else FOR_S
-    small = seed % CELLS
+    small, from_s = seed % CELLS, FALLS_AT * for_s if trial.args["falls"] else 0.0
     scenario = nine(
         NAME,
         lambda rng: mismatch(rng, rate_per_s=RATE_RPS, for_s=for_s),
         for_s=for_s,
-        changes=[Change(at_s=0.0, cell=small, effect=Limit(tokens=LIMIT_TOKENS))],
+        changes=[Change(at_s=from_s, cell=small, effect=Limit(tokens=LIMIT_TOKENS))],
     )
     records = ran(scenario, text(trial, "policy"), seed=seed).records
-    return refusals(records, small=scenario.cells[small].cell_id)
+    later = [record for record in records if record.intended_s >= from_s]
+    return refusals(later, small=scenario.cells[small].cell_id)
 
 
 def plan_live(options: Options) -> Sequence[Trial]:
@@ -101,13 +107,14 @@ def refusals(records: Sequence[Record], *, small: str) -> Result:
 
 def rows(done: Done) -> Sequence[Row]:
     """Means over seeds."""
-    groups: dict[str, dict[int, Result]] = {}
+    groups: dict[tuple[str, str], dict[int, Result]] = {}
     for trial, result in done:
-        groups.setdefault(text(trial, "policy"), {})[int(number(trial, "seed"))] = result
-    return [row for policy, by_seed in groups.items() for row in _of_policy(policy, by_seed)]
+        profile = FALLS if trial.args.get("falls") else PROFILE  # a live run says nothing of it
+        groups.setdefault((profile, text(trial, "policy")), {})[int(number(trial, "seed"))] = result
+    return [row for (profile, policy), by_seed in groups.items() for row in _of_policy(profile, policy, by_seed)]
 
 
-def _of_policy(policy: str, by_seed: Mapping[int, Result]) -> Iterator[Row]:
+def _of_policy(profile: str, policy: str, by_seed: Mapping[int, Result]) -> Iterator[Row]:
     for metric, key, unit in (
         (LEAK, "leak", "%"),
         (LEAK_LATER, "later", "%"),
@@ -117,7 +124,13 @@ def _of_policy(policy: str, by_seed: Mapping[int, Result]) -> Iterator[Row]:
         (SHARE_LEFT, "share", "%"),
     ):
         values = {seed: result[key] for seed, result in by_seed.items()}
-        yield mean_row(NAME, profile=PROFILE, policy=policy, metric=metric, values=values, unit=unit)
+        yield mean_row(NAME, profile=profile, policy=policy, metric=metric, values=values, unit=unit)
+    counts = [leaked for result in by_seed.values() if isinstance(leaked := result["leaked"], int)]
+    most = float(max(counts)) if counts else None
+    yield Row(
+        experiment=NAME, profile=profile, policy=policy, metric=MOST, value=most, unit="requests",
+        lo=None, hi=None, n=len(counts), seed=min(by_seed),
+    )  # fmt: skip
 
 
 def claims(found: Sequence[Row]) -> Sequence[Check]:
@@ -127,6 +140,10 @@ def claims(found: Sequence[Row]) -> Sequence[Check]:
         row = measured(list(found), profile=PROFILE, policy=policy, metric=LEAK_LATER)
         if row is not None:
             checks.append(at_most(f"{NAME}: {LEAK_LATER}, {policy}", row.value, 0.43, unit="%"))
+    for policy in FALLING:
+        row = measured(list(found), profile=FALLS, policy=policy, metric=MOST)
+        if row is not None:
+            checks.append(at_most(f"{NAME}, limit falls: {MOST}, {policy}", row.value, ALLOWED, unit="requests"))
     blind = measured(list(found), profile=PROFILE, policy=ROUND_ROBIN, metric=LEAK)
     if blind is not None:
         checks.append(reported(f"{NAME}: {LEAK}, {ROUND_ROBIN}", blind.value, unit="%", note="one of nine is 11.1 %"))
@@ -149,7 +166,7 @@ def figures(found: Sequence[Row]) -> Sequence[Figure]:
 
 
 def _series(found: Sequence[Row], metric: str) -> Series:
-    chosen = [row for row in found if row.metric == metric]
+    chosen = [row for row in found if row.metric == metric and row.profile == PROFILE]
     return series_of(metric, [row.policy for row in chosen], chosen)
 
 
@@ -186,8 +203,9 @@ EXPERIMENT = Experiment(
     claims=claims,
     published=PUBLISHED,
     notes=(
-        f"10 RPS by Poisson, 30 % of the prompts of 1,500 to 4,000 tokens, the rest short enough; {FOR_S:g} s. The "
-        "published scoring counts errors as one signal of ten; what that takes from a refusing cell's weight, the load "
-        "that it is spared gives back."
+        f"10 RPS by Poisson, 30 % of the prompts of 1,500 to 4,000 tokens, the rest short enough; {FOR_S:g} s. In the "
+        "second profile the cell serves all of them for a third of the run; counted is what came later. The published "
+        "scoring counts errors as one signal of ten; what that takes from a refusing cell's weight, the load that it "
+        "is spared gives back."
     ),
 )
