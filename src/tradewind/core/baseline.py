@@ -15,6 +15,7 @@ class BaselineScorer:
     def __init__(self, settings: ScoringSettings) -> None:
         self._weight = settings.projection.best
         self._members = MembershipWatch()
+        self._rows: dict[str, WeightRow] = {}  # of the newest tick, which the next one mostly repeats
 
     def observe_view(self, view: GridView | tuple[CellView, ...], now_s: float) -> bool:
         """Only who is READY matters."""
@@ -34,8 +35,11 @@ class BaselineScorer:
 
     def tick(self, now_s: float, rng: Random) -> WeightDecision:
         """Equal weights; a push when the READY set has changed."""
-        rows = tuple(
-            WeightRow(cell_id=cell_id, weight=self._weight, blind=view.silent)
-            for cell_id, view in self._members.ready.items()
-        )
-        return WeightDecision(rows=rows, push=self._members.take_change())
+        self._rows = {cell_id: self._row(cell_id, view) for cell_id, view in self._members.ready.items()}
+        return WeightDecision(rows=tuple(self._rows.values()), push=self._members.take_change())
+
+    def _row(self, cell_id: str, view: CellView) -> WeightRow:
+        old = self._rows.get(cell_id)
+        if old is not None and old.blind == view.silent:
+            return old
+        return WeightRow(cell_id=cell_id, weight=self._weight, blind=view.silent)

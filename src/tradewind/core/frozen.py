@@ -20,6 +20,7 @@ class FrozenWatch:
         self._changed_s: float | None = None
         self._idle_since_change = False
         self._gaps_s: list[float] = []
+        self._interval_s: float | None = None
         self._thaws = 0
         self.is_frozen = False
 
@@ -30,7 +31,7 @@ class FrozenWatch:
     @property
     def interval_s(self) -> float | None:
         """How often values really change under work; None until that was seen three times."""
-        return median(self._gaps_s) if len(self._gaps_s) >= 2 else None
+        return self._interval_s
 
     @property
     def limit_s(self) -> float:
@@ -53,6 +54,7 @@ class FrozenWatch:
     def _change(self, now_s: float) -> None:
         if self._changed_s is not None and not self._idle_since_change and not self.is_frozen:
             self._gaps_s = [*self._gaps_s, now_s - self._changed_s][-MAX_GAPS:]
+            self._interval_s = median(self._gaps_s) if len(self._gaps_s) >= 2 else None
         self._changed_s = now_s
         self._idle_since_change = False
         self._still_s = 0.0

@@ -1,7 +1,6 @@
 """A value that outlives a missed reading and no more than that: three misses to unknown, two hits back."""
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -9,8 +8,7 @@ MISSES_TO_UNKNOWN = 3
 HITS_TO_RETURN = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Held(Generic[T]):
+class Held(NamedTuple, Generic[T]):
     """What is known now; value and age are None together, and then reason says why."""
 
     value: T | None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tradewind.core.pools import Router
-from tradewind.model.cell import CellState
+from tradewind.model.cell import Cell, CellState
 from tradewind.model.routing import Event, PoolRouting, Routing, WeightDecision
 from tradewind.model.view import CellView, GridView
 
@@ -123,7 +123,10 @@ def differs(old: CellView, new: CellView) -> bool:
         old.state is not new.state
         or old.silent != new.silent
         or old.incarnation != new.incarnation
-        or old.cell.address != new.cell.address
-        or old.cell.capabilities != new.cell.capabilities
         or old.telemetry.flags != new.telemetry.flags
+        or (old.cell is not new.cell and _described_otherwise(old.cell, new.cell))
     )
+
+
+def _described_otherwise(old: Cell, new: Cell) -> bool:
+    return old.address != new.address or old.capabilities != new.capabilities

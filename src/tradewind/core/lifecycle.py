@@ -10,7 +10,8 @@
 A drain turns READY into DRAINING. Beats are ordered by (incarnation, sequence), never by clocks.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from tradewind.model.cell import Cell, CellState
 from tradewind.model.heartbeat import Evidence, Heartbeat
@@ -78,9 +79,11 @@ class GatewayWord:
 _NO_TELEMETRY = Telemetry()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
-    """Everything control knows of one cell. Times are control's own monotonic clock."""
+class Life(NamedTuple):
+    """Everything control knows of one cell. Times are control's own monotonic clock.
+
+    A tuple, since each heartbeat makes one and a frozen dataclass of so many fields costs several times as much.
+    """
 
     cell: Cell
     ttl_s: float = HEARTBEAT_TTL_S  # without a heartbeat for longer, the cell is silent
@@ -110,10 +113,10 @@ def step(life: Life, event: LifeEvent, now_s: float) -> tuple[Life, tuple[Event,
         case Tick(observer_blind=observer_blind):
             after, events = _settle(life, now_s, observer_blind=observer_blind), ()
         case Drain(on=on):
-            after, events = _settle(replace(life, drained=on), now_s, observer_blind=False), ()
+            after, events = _settle(life._replace(drained=on), now_s, observer_blind=False), ()
         case Terminate():
-            after, events = replace(life, state=CellState.TERMINATED, reason="terminated"), ()
-    return after, (*events, *_changes(life, after, now_s))
+            after, events = life._replace(state=CellState.TERMINATED, reason="terminated"), ()
+    return after, events if after is life else (*events, *_changes(life, after, now_s))
 
 
 def is_failing(life: Life, now_s: float) -> bool:
@@ -150,7 +153,7 @@ def _on_beat(life: Life, beat: Heartbeat, now_s: float) -> tuple[Life, tuple[Eve
     old = tuple(entry for entry in life.old if entry[0] != beat.incarnation)
     if life.incarnation:
         old = (*old, (life.incarnation, life.sequence))[-MAX_OLD_INCARNATIONS:]
-    fresh = replace(life, old=old, rival="", rival_said_s=None, telemetry=_NO_TELEMETRY, gateways=())
+    fresh = life._replace(old=old, rival="", rival_said_s=None, telemetry=_NO_TELEMETRY, gateways=())
     return _accept(fresh, beat, now_s), ()
 
 
@@ -160,15 +163,14 @@ def _refuse_rival(life: Life, beat: Heartbeat, now_s: float) -> tuple[Life, tupl
     if life.rival == beat.incarnation and said_s is not None and now_s - said_s < CONFLICT_REPEAT_S:
         return life, (_event(life, now_s, "heartbeat.refused", beat.incarnation),)
     detail = f"{beat.cell.address} ({beat.incarnation}) refused, {life.cell.address} ({life.incarnation}) is alive"
-    told = replace(life, rival=beat.incarnation, rival_said_s=now_s)
+    told = life._replace(rival=beat.incarnation, rival_said_s=now_s)
     return told, (_event(life, now_s, "heartbeat.conflict", detail),)
 
 
 def _accept(life: Life, beat: Heartbeat, now_s: float) -> Life:
     serving, reason = _serving(beat.evidence)
     state = CellState.LOADING if life.state is CellState.TERMINATED else life.state
-    heard = replace(
-        life,
+    heard = life._replace(
         cell=beat.cell,
         state=state,
         incarnation=beat.incarnation,
@@ -211,7 +213,7 @@ def with_word(life: Life, gateway_id: str, reading: PathReading, now_s: float) -
     others = tuple(
         old for old in life.gateways if old.gateway_id != gateway_id and now_s - old.at_s <= 10 * REPORT_TTL_S
     )
-    return replace(life, gateways=(*others, word)[-MAX_GATEWAYS:])
+    return life._replace(gateways=(*others, word)[-MAX_GATEWAYS:])
 
 
 # --- the verdict ------------------------------------------------------------------------------------------------
@@ -221,7 +223,7 @@ def _settle(life: Life, now_s: float, *, observer_blind: bool) -> Life:
     """The state that the evidence of now asks for."""
     silent = is_silent(life, now_s)
     if life.state is CellState.TERMINATED:
-        return replace(life, silent=silent) if silent != life.silent else life
+        return life._replace(silent=silent) if silent != life.silent else life
     state, reason = life.serving, life.reason
     if silent:
         if state is CellState.READY and _presumed_dead(life, now_s) and not observer_blind:
@@ -235,7 +237,7 @@ def _settle(life: Life, now_s: float, *, observer_blind: bool) -> Life:
         state, reason = CellState.DRAINING, reason or "drained by an operator"
     if (state, reason, silent) == (life.state, life.reason, life.silent):
         return life
-    return replace(life, state=state, reason=reason, silent=silent)
+    return life._replace(state=state, reason=reason, silent=silent)
 
 
 def _presumed_dead(life: Life, now_s: float) -> bool:

@@ -12,6 +12,7 @@ class MembershipWatch:
 
     ready: dict[str, CellView] = field(default_factory=dict)
     changed: bool = False
+    _identities: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)  # of those that are READY
 
     def update(self, view: GridView | tuple[CellView, ...]) -> bool:
         """Takes a view; True when a pool, an address or the READY set differs from before."""
@@ -21,10 +22,9 @@ class MembershipWatch:
             for cell in sorted(cells, key=lambda cell: cell.cell.cell_id)
             if cell.state is CellState.READY
         }
-        same = {cell_id: _identity(cell) for cell_id, cell in ready.items()} == {
-            cell_id: _identity(cell) for cell_id, cell in self.ready.items()
-        }
-        self.ready = ready
+        identities = {cell_id: _identity(cell) for cell_id, cell in ready.items()}
+        same = identities == self._identities
+        self.ready, self._identities = ready, identities
         self.changed = self.changed or not same
         return not same
 

@@ -72,8 +72,9 @@ class Registry:
         if self._first_heard_s is None:
             self._first_heard_s = now_s
         events = self._step(life, Beat(heartbeat=heartbeat), now_s)
-        self.late_beats_total += sum(event.name == "heartbeat.late" for event in events)
-        self.conflicts_total += sum(event.name in ("heartbeat.conflict", "heartbeat.refused") for event in events)
+        if events:
+            self.late_beats_total += sum(event.name == "heartbeat.late" for event in events)
+            self.conflicts_total += sum(event.name in ("heartbeat.conflict", "heartbeat.refused") for event in events)
         return events
 
     def on_report(self, report: GatewayReport, now_s: float) -> tuple[Event, ...]:
