@@ -35,16 +35,17 @@ class BlockPool:
     def match(self, hashes: Sequence[int], limit: int) -> list[int]:
         """Returns the blocks that hold the longest cached prefix of `hashes`, at most `limit` of them."""
         found: list[int] = []
-        for index in range(min(limit, len(hashes))):
-            block = self._block_of.get(hashes[index])
-            if block is None:
+        block_of = self._block_of
+        for content in hashes[:limit]:
+            if content not in block_of:
                 break
-            found.append(block)
+            found.append(block_of[content])
         return found
 
     def needs(self, cached: Sequence[int], fresh: int) -> int:
         """How many free blocks it takes to hold the `cached` blocks and `fresh` new ones."""
-        return fresh + sum(1 for block in cached if block not in self._references)
+        references = self._references
+        return fresh + len([block for block in cached if block not in references])
 
     def share(self, cached: Sequence[int]) -> None:
         """Takes one reference on each cached block."""

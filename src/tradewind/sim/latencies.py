@@ -52,6 +52,7 @@ class Latencies:
 
 
 def _between_s(sequence: Sequence) -> float:
-    assert sequence.first_token_s is not None
-    assert sequence.last_token_s is not None
-    return sequence.last_token_s - sequence.first_token_s
+    first_s, last_s = sequence.first_token_s, sequence.last_token_s
+    assert first_s is not None
+    assert last_s is not None
+    return last_s - first_s

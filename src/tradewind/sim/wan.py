@@ -43,7 +43,8 @@ class WanPath:
 
     def rtt_s(self, at_s: float) -> float:
         """Round trip without jitter; any order of times is fine."""
-        return self.base_s * max(_LEAST_RATIO, 1.0 + self._wander_at(at_s)) * self._spike_at(at_s)
+        rtt_s = self.base_s * max(_LEAST_RATIO, 1.0 + self._wander_at(at_s))
+        return rtt_s * self._spike_at(at_s) if self._spikes else rtt_s
 
     def connect_s(self, at_s: float) -> float:
         """What a new connection takes before its request can leave."""
@@ -57,8 +58,6 @@ class WanPath:
         return wander[index]
 
     def _spike_at(self, at_s: float) -> float:
-        if not self._spikes:
-            return 1.0
         return max((factor for start_s, end_s, factor in self._spikes if start_s <= at_s < end_s), default=1.0)
 
     def draw_spikes(self, rng: random.Random, *, until_s: float) -> None:
