@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from tradewind.lab.harness.runner import Report
 
 _Grid = Annotated[Path, typer.Argument(help="The grid file (YAML).")]
-_Trace = Annotated[str, typer.Option("--trace", help="A Mooncake trace (.jsonl) or an Azure trace (.csv), also .gz.")]
+_Trace = Annotated[
+    str,
+    typer.Option(
+        "--trace", help="A Mooncake trace (.jsonl), an Azure trace (.csv) or a request log (.ndjson), also .gz."
+    ),
+]
 _Class = Annotated[str, typer.Option("--class", help="In place of a trace: one of `tradewind workload list`.")]
 _Rate = Annotated[float, typer.Option("--rate", min=0.0, help="Requests per second, with --class.")]
 _For = Annotated[float, typer.Option("--for", min=0.0, help="Seconds; of a trace, each seed takes a window so long.")]

@@ -5,14 +5,18 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from tradewind.workload import requestlog
 from tradewind.workload.azure import as_trace, parse_rows
 from tradewind.workload.errors import TraceError
 from tradewind.workload.mooncake import BLOCK_TOKENS, Trace, coarser, mooncake_lines, parse_mooncake
 
-FORMS = "NAME.jsonl for a Mooncake trace, NAME.csv for an Azure trace; both may end in .gz"
+FORMS = (
+    "NAME.jsonl for a Mooncake trace, NAME.ndjson for that or a request log, NAME.csv for an Azure trace, .gz or not"
+)
 
 
 def read_trace(path: Path, *, block_tokens: int = BLOCK_TOKENS) -> Trace:
@@ -22,7 +26,9 @@ def read_trace(path: Path, *, block_tokens: int = BLOCK_TOKENS) -> Trace:
     """
     trace = _read(path, block_tokens)
     if not trace.requests:
-        raise TraceError(f"{path}: no requests in it")
+        raise TraceError(
+            f"{path}: no requests in it; of a request log, those count that were served and have their tokens"
+        )
     in_order = sorted(trace.requests, key=lambda request: request.at_s)
     begin_s = in_order[0].at_s
     requests = tuple(replace(request, at_s=request.at_s - begin_s) for request in in_order)
@@ -47,7 +53,12 @@ def _read(path: Path, block_tokens: int) -> Trace:
             return as_trace(parse_rows((line.decode("ascii", "replace") for line in raw), name=str(path)))
     if kind in {"jsonl", "ndjson"}:
         with _opened(path) as raw:
-            requests = tuple(parse_mooncake(raw, name=str(path), block_tokens=block_tokens))
+            first = raw.readline()
+            lines = chain((first,) if first else (), raw)
+            if requestlog.MARK in first:
+                logged = tuple(requestlog.parse_request_log(lines, name=str(path)))
+                return Trace(requests=logged, block_tokens=requestlog.BLOCK_TOKENS)
+            requests = tuple(parse_mooncake(lines, name=str(path), block_tokens=block_tokens))
             return Trace(requests=requests, block_tokens=block_tokens)
     raise TraceError(f"{path}: the name does not say what it is; write {FORMS}")
 
