@@ -4,16 +4,17 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
+from math import log
 
 import pytest
 
 from tests.unit.tuner.samples import fed, noisy, under
 from tradewind.core.tuner.box import AS_TESTED
 from tradewind.core.tuner.es_repaired import EsRepaired
-from tradewind.core.tuner.looks import LookSettings
+from tradewind.core.tuner.looks import Looks, LookSettings
 from tradewind.core.tuner.named import tuner_named
 from tradewind.core.tuner.tuner import Happened, TunerEvent
-from tradewind.model.tuning import Sample, Weights
+from tradewind.model.tuning import Sample, TuningOrder, Weights
 
 START = Weights(1.0, 1.0)
 LOOKS = LookSettings()
@@ -79,24 +80,28 @@ def test_a_request_counts_by_its_decision() -> None:
     assert tuner.order.generation == generation
 
 
-def test_slow_requests_are_waited_for() -> None:
-    """The child's slow ones end late: by the end of the first 200, only its fast ones would be there."""
+def test_the_first_requests_by_decision_are_judged_and_not_the_first_to_end() -> None:
+    """The child's slow ones were decided first and end last."""
+    order = TuningOrder("d", 7, START, Weights(2.0, 2.0), 0.5)
+    looks = Looks(driver="d", generation=7, settings=LOOKS)
+    fast = [under(order, n, ttft_s=0.5)._replace(child=n % 2 == 0) for n in range(60, 260)]
+    slow = [under(order, n, ttft_s=50.0)._replace(child=True) for n in range(60)]
+    verdicts = [verdict for sample in (*fast, *slow) if (verdict := looks.add(sample)) is not None]
+    assert [verdict.accepted for verdict in verdicts] == [False]
+    assert dict(verdicts[0].figures)["log_ttft_change"] == pytest.approx(60 / 130 * log(100.0))
 
-    def bimodal(sample: Sample) -> Sample:
-        slow = sample.child and sample.dispatched_s % 3 == 0
-        return sample._replace(ttft_s=40.0 if slow else 0.4 * (0.7 if sample.child else 1.0))
 
-    tuner, pending, verdict = repaired(), [], None
-    for request in range(1_000):
-        sample = bimodal(under(tuner.order, request))
-        pending.append((request + (50 if (sample.ttft_s or 0) > 1 else 0), sample))
-        ended = [each for at, each in pending if at <= request]
-        pending = [(at, each) for at, each in pending if at > request]
-        for event in tuner.learn(ended, float(request)):
-            verdict = event if event.what in VERDICTS and verdict is None else verdict
-    assert verdict is not None
-    assert verdict.what is Happened.REJECTED
-    assert dict(verdict.figures)["log_ttft_z"] > 0.0
+def test_guards_are_stricter_in_a_verdict_than_on_the_way() -> None:
+    """E2E is 4.5 % worse, at a z that grows to 2.4: too little to stop at once, too much to accept."""
+
+    def worse(sample: Sample) -> Sample:
+        spread = 0.364 if sample.dispatched_s % 2 else -0.364
+        return sample._replace(ttft_s=0.2 if sample.child else 0.4, e2e_s=2.4 * (1.045 if sample.child else 1) + spread)
+
+    event, requests = until_verdict(repaired(), worse)
+    assert event.what is Happened.ROLLED_BACK
+    assert "mean E2E" in event.reason
+    assert requests >= LOOKS.looks[0] + LOOKS.grace
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ class Happened(StrEnum):
     FROZEN = "frozen"
     THAWED = "thawed"
     RESET = "reset"
+    CHECKED = "checked"  # two settings were compared in blocks: what was seen; the weights are as before
     SET = "set"  # by an operator's consent, e.g. what pretrain proposed
 
 

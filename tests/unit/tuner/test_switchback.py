@@ -1,0 +1,349 @@
+"""The blocked check of two settings: its blocks, its answer, and what it costs."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from math import exp
+from statistics import NormalDist, fmean
+
+import pytest
+
+from tests.unit.tuner.samples import PLAIN, under
+from tradewind.core.tuner.answer import Answer, Block, Estimate, Seen, answer_of
+from tradewind.core.tuner.box import SHIPPED
+from tradewind.core.tuner.checked import Checked
+from tradewind.core.tuner.es_repaired import EsRepaired
+from tradewind.core.tuner.power import (
+    BLOCK,
+    DISCARD,
+    LEAST,
+    PAIR,
+    STUDY,
+    requests_needed,
+    smallest_change,
+    spread_of,
+    whole_pairs,
+)
+from tradewind.core.tuner.student import student_quantile
+from tradewind.core.tuner.switchback import Check, Switchback
+from tradewind.core.tuner.tuner import Happened, Tuner, TunerEvent
+from tradewind.model.tuning import Sample, Weights
+
+A, B = Weights(1.0, 1.0), Weights(1.0, 0.5)
+LATE = 40  # requests
+TTFTS_S = [exp(0.6 * NormalDist().inv_cdf((n + 0.5) / 2_000)) for n in range(2_000)]
+
+
+def check(*, requests: int = LEAST, seed: int = 1) -> Switchback:
+    return Switchback(driver="d", check=Check(present=A, other=B, requests=requests, seed=seed), box=SHIPPED)
+
+
+def driven(
+    tuner: Tuner, *, seed: int = 1, ttft: float = 1.0, e2e: float = 1.0, carried: float = 0.0, requests: int = 20_000
+) -> tuple[list[TunerEvent], list[Weights]]:
+    """Requests until a check ends; TTFT and E2E of the other setting are so many times the present one's.
+
+    `carried`: what the setting before does to log TTFT in the first requests after a switch.
+    """
+    rng = random.Random(seed)
+    pending: list[Sample] = []
+    events: list[TunerEvent] = []
+    used: list[Weights] = []
+    since, last = 0, tuner.order.weights
+    for request in range(requests):
+        order = tuner.order
+        since, last = (since + 1, last) if order.weights == last else (0, order.weights)
+        used.append(order.weights)
+        slow = exp(carried * (since < DISCARD - LATE) * (1 if order.weights == A else -1))
+        other = order.weights == B
+        ttft_s = slow * (ttft if other else 1.0) * exp(-1.0 + 0.6 * rng.gauss(0.0, 1.0))
+        e2e_s = (e2e if other else 1.0) * rng.gauss(3.0, 0.3)
+        pending.append(under(order, request, ttft_s=ttft_s, e2e_s=e2e_s))
+        if len(pending) > LATE:
+            events += tuner.learn([pending.pop(0)], float(request))
+        if any(event.what is Happened.CHECKED for event in events):
+            break
+    return events, used
+
+
+def answered(tuner: Switchback) -> Answer:
+    assert tuner.answer is not None
+    return tuner.answer
+
+
+def estimate(answer: Answer, figure: str) -> Estimate:
+    return next(each for each in answer.estimates if each.figure == figure)
+
+
+def runs(used: Sequence[Weights]) -> list[tuple[Weights, int]]:
+    """Weights that were in force, and for how many requests."""
+    starts = [0, *(at for at, (a, b) in enumerate(pairwise(used), 1) if a != b), len(used)]
+    return [(used[a], b - a) for a, b in pairwise(starts)]
+
+
+def test_all_requests_go_by_one_setting_and_then_all_by_the_other_in_drawn_pairs() -> None:
+    tuner = check()
+    events, used = driven(tuner)
+    assert [event.what for event in events] == [Happened.CHECKED]
+    halves = used[LATE : 14 * (BLOCK + LATE) : BLOCK + LATE]  # a block ends when 600 of it have ended
+    assert len(halves) == tuner.requests // BLOCK == 14
+    assert all({first, second} == {A, B} for first, second in zip(halves[::2], halves[1::2], strict=True))
+    assert set(halves[::2]) == {A, B}, "AB and BA"
+    assert all(count % (BLOCK + LATE) == 0 for _, count in runs(used)[:-2])
+    assert tuner.order.weights == A
+    assert tuner.order.child is None
+
+
+def test_the_order_of_the_pairs_is_the_seeds() -> None:
+    assert check(seed=3).order == check(seed=3).order
+    assert Counter(check(seed=seed).order.weights for seed in range(40))[B] in range(10, 31)
+
+
+@pytest.mark.parametrize(("ttft", "winner"), [(0.8, "other"), (1.25, "present")])
+def test_a_clear_difference_is_found_with_its_size(ttft: float, winner: str) -> None:
+    tuner = check()
+    (event,), _ = driven(tuner, ttft=ttft)
+    answer = answered(tuner)
+    assert answer.winner == winner
+    for figure in ("p95 TTFT", "typical TTFT"):
+        found = estimate(answer, figure)
+        assert found.low < ttft - 1.0 < found.high
+        assert found.other / found.present == pytest.approx(1.0 + found.change)
+    assert estimate(answer, "mean E2E").sign == 0
+    assert f"the {winner} setting is better" in event.reason
+    assert event.weights == A, "nothing is changed"
+
+
+def blocks(rng: random.Random, pairs: int, *, ttft: float = 1.0) -> list[Block]:
+    """What a check has heard when it ends; the load of each pair is its own."""
+    found = []
+    for _ in range(pairs):
+        level = exp(0.3 * rng.gauss(0.0, 1.0))
+        for other in (False, True):
+            scale = level * (ttft if other else 1.0)
+            drawn = enumerate(rng.choices(TTFTS_S, k=BLOCK))
+            seen = [Seen(float(n), scale * ttft_s, 3.0 * level, False) for n, ttft_s in drawn]
+            found.append(Block(other, seen))
+    return found
+
+
+def test_what_cannot_be_told_is_said() -> None:
+    answers = [answer_of(blocks(random.Random(seed), 7), discard=DISCARD) for seed in range(12)]
+    told = [answer.told for answer in answers if not answer.winner]
+    assert len(told) >= 10
+    assert all("it cannot be told which is better" in each for each in told)
+
+
+def test_the_load_of_a_pair_is_no_difference_between_its_blocks() -> None:
+    answer = answer_of(blocks(random.Random(1), 7, ttft=0.9), discard=DISCARD)
+    found = estimate(answer, "typical TTFT")
+    assert found.high < -0.05, "the levels of the pairs differ by far more"
+    assert estimate(answer, "mean E2E").change == pytest.approx(0.0)
+
+
+def test_figures_that_contradict_each_other_have_no_winner() -> None:
+    tuner = check()
+    (event,), _ = driven(tuner, ttft=0.7, e2e=1.3)
+    assert answered(tuner).winner == ""
+    assert "contradict" in event.reason
+
+
+def test_the_first_requests_after_a_switch_do_not_count() -> None:
+    tuner = check()
+    driven(tuner, carried=3.0)
+    assert answered(tuner).winner == ""
+    assert abs(estimate(answered(tuner), "typical TTFT").change) < 0.05
+
+
+def test_requests_belong_to_the_block_of_their_decision_however_late_they_end() -> None:
+    """Slow ones of one setting end in the other's block: without half of them its p95 would look as good."""
+    tuner = check()
+    pending: list[tuple[int, Sample]] = []
+    for request in range(20_000):
+        order = tuner.order
+        slow = order.weights == B and request % 14 == 0
+        pending.append((request + (300 if slow else 5), under(order, request, ttft_s=9.0 if slow else 0.5)))
+        ready = [sample for at, sample in pending if at <= request]
+        pending = [(at, sample) for at, sample in pending if at > request]
+        tuner.learn(ready, float(request))
+        if tuner.answer is not None:
+            break
+    found = estimate(answered(tuner), "p95 TTFT")
+    assert found.present == pytest.approx(0.5)
+    assert found.other > 4.0
+
+
+def test_unknown_times_are_none_and_failures_are_told() -> None:
+    tuner = check()
+    for request in range(20_000):
+        failed = tuner.order.weights == B and request % 50 == 0
+        times: dict[str, object] = dict.fromkeys(("ttft_s", "e2e_s", "itl_s")) if failed else {"ttft_s": None}
+        tuner.learn([under(tuner.order, request, failed=failed, **times)], float(request))
+        if tuner.answer is not None:
+            break
+    answer = answered(tuner)
+    assert [each.figure for each in answer.estimates] == ["mean E2E"]
+    assert answer.failed_present == 0
+    assert 50 < answer.failed_other < 90
+    assert f"failed: 0 present, {answer.failed_other} other" in answer.told
+
+
+def test_without_any_times_it_cannot_be_told() -> None:
+    assert "cannot be told" in Answer((), 8_400, 0, 0).told
+
+
+def test_a_stranger_is_no_part_of_it() -> None:
+    tuner = check()
+    for request in range(3_000):
+        assert not tuner.learn([PLAIN._replace(driver="e", dispatched_s=float(request))], 1.0)
+    assert tuner.heard == 0
+
+
+def test_it_is_given_up_and_begins_anew() -> None:
+    tuner = check()
+    driven(tuner, requests=2_000)
+    (event,) = tuner.freeze(1.0)
+    assert (event.what, tuner.order.weights) == (Happened.VOIDED, A)
+    assert "of 8,400 requests" in event.reason
+    assert not driven(tuner, requests=1_000)[0]
+    assert [each.what for each in tuner.thaw(2.0)] == [Happened.PROPOSED]
+    assert [each.what for each in driven(tuner)[0]] == [Happened.CHECKED]
+    assert not tuner.thaw(3.0), "it has its answer"
+    assert [each.what for each in tuner.reset(4.0)] == [Happened.PROPOSED]
+
+
+def test_a_restart_ends_it_at_the_present_setting() -> None:
+    tuner = check()
+    driven(tuner, requests=2_000)
+    again = check()
+    (event,) = again.restore(tuner.keep(), 1.0)
+    assert (event.what, again.order.weights, again.frozen) == (Happened.VOIDED, A, True)
+    assert again.order.generation > tuner.order.generation
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        (Check(present=A, other=A), "both settings are the same"),
+        (Check(present=A, other=Weights(9.0, 1.0)), "the rtt weight must be between"),
+        (Check(present=A, other=B, requests=500), "takes 8,000 to 200,000 requests, not 500"),
+    ],
+)
+def test_what_is_no_check_is_refused(asked: Check, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Switchback(driver="d", check=asked, box=SHIPPED)
+
+
+def test_what_a_check_costs_is_the_studys_figure() -> None:
+    """Its z is 2; here three intervals hold together, which takes 2.39."""
+    more = ((2.394 + 0.842) / (2.0 + 0.842)) ** 2
+    per_arm = requests_needed(0.05) * (BLOCK - DISCARD) / BLOCK / 2
+    assert per_arm == pytest.approx(18_400 * more, rel=0.08)
+    by_log = requests_needed(0.02, error=STUDY.log_ttft) * (BLOCK - DISCARD) / BLOCK / 2
+    assert by_log == pytest.approx(4_100 * (0.05 / 0.02) ** 2 * more, rel=0.06)
+    assert requests_needed(0.5) == whole_pairs(LEAST) == 8_400
+    for bad in (0.0, -0.1, 1.0):
+        with pytest.raises(ValueError, match="the change must be above 0"):
+            requests_needed(bad)
+
+
+@pytest.mark.parametrize("effect", [0.02, 0.05, 0.08])
+def test_so_many_requests_show_the_change_that_they_were_asked_for(effect: float) -> None:
+    requests = requests_needed(effect)
+    assert smallest_change(requests) <= effect < smallest_change(requests - 2 * BLOCK)
+
+
+def test_so_many_requests_do_show_it() -> None:
+    effect, rng = 0.05, random.Random(1)
+    pairs = requests_needed(effect, error=0.6) // PAIR
+    assert 8 <= pairs <= 12
+    answers = [answer_of(blocks(rng, pairs, ttft=1.0 - effect), discard=DISCARD) for _ in range(20)]
+    assert 12 <= sum(estimate(answer, "typical TTFT").sign == -1 for answer in answers) <= 19
+
+
+def test_the_spread_that_was_seen_takes_the_place_of_the_studys() -> None:
+    rng = random.Random(1)
+    samples = [PLAIN._replace(ttft_s=exp(0.8 * rng.gauss(0.0, 1.0)), e2e_s=rng.gauss(3.0, 0.3)) for _ in range(8_000)]
+    spread = spread_of(samples)
+    assert spread is not None
+    assert spread.log_ttft == pytest.approx(STUDY.log_ttft, rel=0.03)
+    assert spread.p95_ttft == pytest.approx(STUDY.p95_ttft, rel=0.15)
+    assert spread.mean_e2e == pytest.approx(0.1, rel=0.05)
+    assert spread_of(samples[:199]) is None
+    assert spread_of([sample._replace(ttft_s=None) for sample in samples]) is None
+
+
+@pytest.mark.parametrize(
+    ("level", "freedom", "value"),
+    [(0.95, 1, 12.706), (0.95, 6, 2.447), (0.95, 30, 2.042), (0.99, 6, 3.707), (0.98333, 6, 3.2875)],
+)
+def test_students_quantiles(level: float, freedom: int, value: float) -> None:
+    assert student_quantile(level, freedom) == pytest.approx(value, rel=2e-3)
+
+
+def test_students_quantiles_of_many_are_normal() -> None:
+    assert student_quantile(0.95, 5_000) == pytest.approx(NormalDist().inv_cdf(0.975), rel=1e-3)
+
+
+def checked() -> Checked:
+    return Checked(EsRepaired(driver="d", seed=1, start=A, box=SHIPPED), box=SHIPPED)
+
+
+def fed(tuner: Tuner, requests: int) -> list[TunerEvent]:
+    return [event for n in range(requests) for event in tuner.learn([under(tuner.order, n)], float(n))]
+
+
+def test_a_tuner_waits_for_a_check_and_goes_on_where_it_was() -> None:
+    tuner = checked()
+    fed(tuner, 100)
+    before = tuner.order
+    (event,) = tuner.begin_check(B, 1.0)
+    assert (event.what, event.weights, event.child) == (Happened.PROPOSED, A, B)
+    assert tuner.checking
+    assert tuner.order.driver != before.driver
+    assert tuner.order.child is None
+    with pytest.raises(ValueError, match="a check is running already"):
+        tuner.begin_check(B, 1.0)
+    events, _ = driven(tuner)
+    assert [each.what for each in events] == [Happened.CHECKED]
+    assert (tuner.order, tuner.checking) == (before, False)
+    assert tuner.answer is not None
+    assert fed(tuner, 1_000)[0].what in (Happened.REJECTED, Happened.ACCEPTED)
+
+
+@pytest.mark.parametrize("order", ["freeze", "put", "reset"])
+def test_an_operators_order_ends_a_check_and_reaches_the_tuner(order: str) -> None:
+    tuner = checked()
+    tuner.begin_check(B, 1.0)
+    driven(tuner, requests=1_000)
+    events = {
+        "freeze": lambda: tuner.freeze(2.0),
+        "put": lambda: tuner.put(Weights(0.5, 0.5), 2.0, "asked for"),
+        "reset": lambda: tuner.reset(2.0),
+    }[order]()
+    assert events[0].what is Happened.VOIDED
+    assert len(events) == 2
+    assert not tuner.checking
+    assert tuner.frozen is (order == "freeze")
+    assert tuner.order.weights == (Weights(0.5, 0.5) if order == "put" else A)
+
+
+def test_a_check_does_not_outlive_a_restart_and_the_tuner_does() -> None:
+    tuner = checked()
+    fed(tuner, 100)
+    tuner.begin_check(B, 1.0)
+    again = checked()
+    again.restore(tuner.keep(), 2.0)
+    assert not again.checking
+    assert not again.frozen
+    assert again.order.weights == A
+    assert again.order.driver == "d"
+
+
+def test_a_mean_over_blocks_says_what_is_seen() -> None:
+    answer = answer_of(blocks(random.Random(2), 40, ttft=0.9), discard=DISCARD)
+    found = estimate(answer, "typical TTFT")
+    assert found.present == pytest.approx(1.0, rel=0.15)
+    assert found.other / found.present == pytest.approx(0.9, abs=0.02)
+    assert fmean((found.low, found.high)) == pytest.approx(found.change, abs=0.01)
