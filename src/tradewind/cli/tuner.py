@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tradewind.cli import tuner_pretrain
 from tradewind.cli.asking import asked, token
 from tradewind.cli.options import (
     DEFAULT_FILE,
@@ -111,6 +112,11 @@ def reset(
     disabled by a fault is replaced by a fresh one."""
     _agree("Back to the start weights?", file, control, yes=yes, as_json=as_json)
     _order(file, control, "reset", as_json=as_json)
+
+
+app.command("pretrain", epilog="Example: tradewind tuner pretrain --trace run/gateway-0/requests.ndjson --for 300")(
+    tuner_pretrain.pretrain
+)
 
 
 def _agree(question: str, file: Path, control: str, *, yes: bool, as_json: bool) -> None:
