@@ -63,11 +63,12 @@ def test_the_luckiest_window_wins_for_ever() -> None:
     assert tuner.parent == lucky
 
 
-def test_it_credits_whatever_completes_and_skips_what_has_no_first_token() -> None:
+def test_it_credits_whatever_completes_of_its_own_and_skips_what_has_no_first_token() -> None:
     tuner = es()
-    stranger = PLAIN._replace(driver="before", generation=77, ttft_s=0.3)
-    assert not tuner.learn([stranger._replace(ttft_s=None, failed=True)] * WINDOW, 1.0)
-    assert [event.what for event in tuner.learn([stranger] * WINDOW, 1.0)] == [Happened.PROPOSED]
+    late = PLAIN._replace(generation=77, ttft_s=0.3)
+    assert not tuner.learn([late._replace(ttft_s=None, failed=True)] * WINDOW, 1.0)
+    assert not tuner.learn([late._replace(driver="d.check1")] * WINDOW, 1.0)
+    assert [event.what for event in tuner.learn([late] * WINDOW, 1.0)] == [Happened.PROPOSED]
 
 
 def test_sigma_goes_by_the_fifth_rule_without_upper_bound() -> None:

@@ -12,8 +12,6 @@ import pytest
 from tests.unit.tuner.samples import PLAIN, under
 from tradewind.core.tuner.answer import Answer, Block, Estimate, Seen, answer_of
 from tradewind.core.tuner.box import SHIPPED
-from tradewind.core.tuner.checked import Checked
-from tradewind.core.tuner.es_repaired import EsRepaired
 from tradewind.core.tuner.power import (
     BLOCK,
     DISCARD,
@@ -284,61 +282,6 @@ def test_students_quantiles(level: float, freedom: int, value: float) -> None:
 
 def test_students_quantiles_of_many_are_normal() -> None:
     assert student_quantile(0.95, 5_000) == pytest.approx(NormalDist().inv_cdf(0.975), rel=1e-3)
-
-
-def checked() -> Checked:
-    return Checked(EsRepaired(driver="d", seed=1, start=A, box=SHIPPED), box=SHIPPED)
-
-
-def fed(tuner: Tuner, requests: int) -> list[TunerEvent]:
-    return [event for n in range(requests) for event in tuner.learn([under(tuner.order, n)], float(n))]
-
-
-def test_a_tuner_waits_for_a_check_and_goes_on_where_it_was() -> None:
-    tuner = checked()
-    fed(tuner, 100)
-    before = tuner.order
-    (event,) = tuner.begin_check(B, 1.0)
-    assert (event.what, event.weights, event.child) == (Happened.PROPOSED, A, B)
-    assert tuner.checking
-    assert tuner.order.driver != before.driver
-    assert tuner.order.child is None
-    with pytest.raises(ValueError, match="a check is running already"):
-        tuner.begin_check(B, 1.0)
-    events, _ = driven(tuner)
-    assert [each.what for each in events] == [Happened.CHECKED]
-    assert (tuner.order, tuner.checking) == (before, False)
-    assert tuner.answer is not None
-    assert fed(tuner, 1_000)[0].what in (Happened.REJECTED, Happened.ACCEPTED)
-
-
-@pytest.mark.parametrize("order", ["freeze", "put", "reset"])
-def test_an_operators_order_ends_a_check_and_reaches_the_tuner(order: str) -> None:
-    tuner = checked()
-    tuner.begin_check(B, 1.0)
-    driven(tuner, requests=1_000)
-    events = {
-        "freeze": lambda: tuner.freeze(2.0),
-        "put": lambda: tuner.put(Weights(0.5, 0.5), 2.0, "asked for"),
-        "reset": lambda: tuner.reset(2.0),
-    }[order]()
-    assert events[0].what is Happened.VOIDED
-    assert len(events) == 2
-    assert not tuner.checking
-    assert tuner.frozen is (order == "freeze")
-    assert tuner.order.weights == (Weights(0.5, 0.5) if order == "put" else A)
-
-
-def test_a_check_does_not_outlive_a_restart_and_the_tuner_does() -> None:
-    tuner = checked()
-    fed(tuner, 100)
-    tuner.begin_check(B, 1.0)
-    again = checked()
-    again.restore(tuner.keep(), 2.0)
-    assert not again.checking
-    assert not again.frozen
-    assert again.order.weights == A
-    assert again.order.driver == "d"
 
 
 def test_a_mean_over_blocks_says_what_is_seen() -> None:

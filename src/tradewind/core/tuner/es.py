@@ -88,8 +88,8 @@ class Es:
         """Finished requests, in the order of their end."""
         events: list[TunerEvent] = []
         for sample in samples:
-            if self._frozen or sample.ttft_s is None:
-                continue
+            if self._frozen or sample.ttft_s is None or sample.driver != self.order.driver:
+                continue  # of any generation: it counts where it completes
             self._window.append(sample.ttft_s)
             self._since += 1
             if self._since >= HOP and len(self._window) == WINDOW:

@@ -30,19 +30,18 @@ NEAR = 1.05  # of the TTFT at the bottom
 
 
 def plan(options: Options) -> Sequence[Trial]:
-    """A/A first; seeds outermost, so that a run that was cut has whole seeds."""
-    trials: list[Trial] = []
-    for seed in options.seed_range(seeds=SEEDS, first=FIRST_SEED, quick=2):
-        for tuner in options.policies or TUNERS:
-            args: dict[str, Argument] = {"tuner": tuner, "seed": seed, "quick": options.quick}
-            trials.append(Trial(experiment=NAME, args={"bed": AA, **args}))
-            if tuner in BLIND:
-                trials += [
-                    Trial(experiment=NAME, args={"bed": "bowl", **args, "start": start, "shared": shared})
-                    for start in STARTS
-                    for shared in SHARED
-                ]
-    return trials
+    """A/A first, by tuner, then the bowls."""
+    seeds = options.seed_range(seeds=SEEDS, first=FIRST_SEED, quick=2)
+    tuners = options.policies or TUNERS
+    beds: list[dict[str, Argument]] = [{"bed": AA}]
+    beds += [{"bed": "bowl", "start": start, "shared": shared} for start in STARTS for shared in SHARED]
+    return [
+        Trial(experiment=NAME, args={**bed, "tuner": tuner, "seed": seed, "quick": options.quick})
+        for bed in beds
+        for tuner in tuners
+        for seed in seeds
+        if bed["bed"] == AA or tuner in BLIND
+    ]
 
 
 def run(trial: Trial) -> Result:

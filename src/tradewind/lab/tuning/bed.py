@@ -22,7 +22,7 @@ CURVATURE = log(TENFOLD) / log(10.0) ** 2
 GAP_S, ITL_S, COMPLETION = 0.25, 0.018, 128
 CELLS = (("near", 0.030), ("middle", 0.115), ("far", 0.215))  # with their RTT
 VERDICTS = (Happened.ACCEPTED, Happened.REJECTED, Happened.ROLLED_BACK)
-_CHUNK = 4_096
+_CHUNK, _DRAWN = 1_024, 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,24 +90,24 @@ class _World:
 
     def __init__(self, bed: Bed) -> None:
         self._bed = bed
-        self._normals = _normals(bed.seed)
-        self._load = LOAD_SD * next(self._normals)
+        self._draws = _draws(bed.seed)
+        self._load = LOAD_SD * next(self._draws)[0]
         self._kept = exp(-1.0 / MEMORY)
         self._count = 0
 
     def request(self, order: TuningOrder) -> Sample:
         """It goes by this order and will have ended when `LATE` more have come."""
-        draw = self._normals
-        self._load = self._kept * self._load + LOAD_SD * sqrt(1.0 - self._kept**2) * next(draw)
+        load, size, hit, place, wait, noise, pace = next(self._draws)
+        self._load = self._kept * self._load + LOAD_SD * sqrt(1.0 - self._kept**2) * load
         number, at_s = self._count, self._count * GAP_S
         self._count += 1
         weights, child = weights_for(order, str(number))
-        prompt = min(20_000, int(1_500 * exp(next(draw))))
-        least = int(prompt * min(1.0, abs(next(draw))))
-        cell_id, rtt_s = CELLS[int(1e6 * abs(next(draw))) % len(CELLS)]
-        queue_s = 0.2 * abs(next(draw))
-        ttft_s = 1e-3 * exp(TTFT_LOG + self._load + self._effect(order, weights) + NOISE * next(draw))
-        itl_s = ITL_S * exp(0.3 * self._load + 0.1 * next(draw))
+        prompt = min(20_000, int(1_500 * exp(size)))
+        least = int(prompt * min(1.0, abs(hit)))
+        cell_id, rtt_s = CELLS[int(1e6 * abs(place)) % len(CELLS)]
+        queue_s = 0.2 * abs(wait)
+        ttft_s = 1e-3 * exp(TTFT_LOG + self._load + self._effect(order, weights) + NOISE * noise)
+        itl_s = ITL_S * exp(0.3 * self._load + 0.1 * pace)
         return Sample(
             driver=order.driver,
             generation=order.generation,
@@ -139,7 +139,8 @@ class _World:
         return (1.0 - bed.shared) * own + bed.shared * everybody
 
 
-def _normals(seed: int) -> Iterator[float]:
+def _draws(seed: int) -> Iterator[list[float]]:
+    """Standard normals, a row for each request."""
     rng = np.random.default_rng(seed)
     while True:
-        yield from rng.standard_normal(_CHUNK).tolist()
+        yield from rng.standard_normal((_CHUNK, _DRAWN)).tolist()
