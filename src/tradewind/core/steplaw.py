@@ -107,3 +107,11 @@ def step_law(hardware: str | None) -> StepLaw:
         if key in name:
             return law
     return _DEFAULT_LAW
+
+
+def scaled(law: StepLaw, factor: float) -> StepLaw:
+    """The law of an engine whose steps take `factor` as long; ingest is the host's and stays."""
+    if factor == 1.0:
+        return law
+    terms = {name: factor * getattr(law, name) for name in ("a0", "w", "b", "c", "d", "e", "moe_w")}
+    return law._replace(**terms)

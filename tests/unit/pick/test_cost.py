@@ -55,7 +55,8 @@ def test_a_waiting_prefill_is_queue_and_drains_in_real_time() -> None:
 
 
 def test_a_first_token_leaves_what_was_sent_later_less_half_a_round_trip() -> None:
-    made = picker(cell_view("a"), rtts_s={"a": 0.100})
+    nothing = PickSettings(learning=LearningSettings(alpha=0.0))
+    made = picker(cell_view("a"), rtts_s={"a": 0.100}, settings=nothing)
     first = picked(made, request(500), now_s=1.0)
     picked(made, request(2_000), now_s=1.01)
     made.first_token(first.decision_id, 1.30)

@@ -46,7 +46,10 @@ class CostModel:
             slowness = work.slowness
             if now_s > slowness.stale_s:
                 slowness.relax(now_s)
-            stall = factor = slowness.factor
+            factor = slowness.factor
+            if rates.trials and not work.requests:
+                factor = min(factor, s.trial_ratio)
+            stall = factor
             queue_s = waiting = 0.0
             oldest = work.oldest
             if oldest is not None:

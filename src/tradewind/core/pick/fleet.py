@@ -33,7 +33,7 @@ class PickFleet:
         self._cells: dict[str, PickCell] = {}  # sorted by id
         self._views: dict[str, CellView] = {}
         self._gone: dict[str, PickCell] = {}  # left the view with work in flight
-        self._table = RateTable()
+        self._table = RateTable(settings.rates, trials=settings.cost.trials)
         self._reach: dict[str, str] = {}
         self._unroutable: frozenset[str] = frozenset()
         self._rtts_s: dict[str, float] = {}
@@ -190,7 +190,7 @@ class PickFleet:
         rates = self._table.of(hardware)
         slowness = Slowness(self._settings.learning)
         work = Work(rates, slowness, saturation=self._settings.cost.others_saturation)
-        cell = PickCell(cell_id, rates, work, self.calibration.add_cell(cell_id, rates))
+        cell = PickCell(cell_id, rates, work, self.calibration.add_cell(cell_id, rates, slowness))
         cell.rtt_s = self._rtts_s.get(cell_id)
         return cell
 

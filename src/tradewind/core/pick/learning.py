@@ -37,6 +37,7 @@ class Teacher:
 
     def on_sent(self, cell: PickCell, booking: Booking) -> None:
         """A request was booked on the cell."""
+        cell.rates.trials = max(0, cell.rates.trials - 1)
         cell.samples.on_dispatch(booking.prefill_s, booking.dispatched_s)
         if not cell.learned.quiet:
             cell.learned.on_sent(_size(booking), booking.dispatched_s)
@@ -54,7 +55,7 @@ class Teacher:
         if cell is None or booking.moved or not booking.stream:
             return
         observed_s = at_s - booking.starts_s
-        cell.work.slowness.learn(observed_s=observed_s, predicted_s=booking.predicted_s, now_s=at_s)
+        cell.work.slowness.learn(observed_s=observed_s, predicted_s=booking.predicted_s, now_s=at_s, calm=booking.calm)
         if booking.calm:
             nominal_s = booking.predicted_s / cell.rates.prefill_factor
             self._fleet.calibration.on_prefill(cell.rates, cell.samples, observed_s=observed_s, predicted_s=nominal_s)

@@ -1,8 +1,9 @@
 """The step-time law of a hardware class in seconds, laid out for the per-request arithmetic."""
 
-from math import ceil, sqrt
+from collections.abc import Sequence
+from math import ceil, prod, sqrt
 
-from tradewind.core.steplaw import StepLaw, step_law
+from tradewind.core.steplaw import StepLaw, scaled, step_law
 
 CHUNK_TOKENS = 2_048  # prefill budget of one step, vLLM's default
 _TABLE = 1_024  # sequences; from there on the last step's growth goes on
@@ -26,6 +27,7 @@ class Rates:
         "number",
         "prefill_factor",
         "step_s",
+        "trials",
     )
 
     def __init__(self, hardware: str, law: StepLaw, number: int) -> None:
@@ -38,6 +40,7 @@ class Rates:
         self.step_s = tuple(  # decode step of n sequences without their KV
             self.a0_s + sqrt((law.weights(n) / 1e3) ** 2 + (self.b_s * n) ** 2) + self.c_s * n for n in range(_TABLE)
         )
+        self.trials = 0  # requests that are still to go out as if the class were fast
         self.prefill_factor = 1.0
         self.set_decode_factor(1.0)
 
@@ -67,18 +70,34 @@ class Rates:
 
 
 class RateTable:
-    """One `Rates` per hardware class seen."""
+    """One `Rates` per hardware class seen. `factors`: class, "" = every one -> by how much its times differ from here.
 
-    def __init__(self) -> None:
+    For experiments with a table that is wrong, and for an operator who knows better.
+    """
+
+    def __init__(self, factors: Sequence[tuple[str, float]] = (), *, trials: int = 0) -> None:
+        """`trials`: of each class, as soon as there are two to compare."""
         self._by_class: dict[str, Rates] = {}
+        self._factors = factors
+        self._trials = trials
 
     def of(self, hardware: str | None) -> Rates:
         """The class of this name; an unknown one is a class of its own."""
         name = hardware or ""
         rates = self._by_class.get(name)
         if rates is None:
-            rates = self._by_class[name] = Rates(name, step_law(hardware), len(self._by_class))
+            factor = prod(factor for wanted, factor in self._factors if wanted in ("", name))
+            rates = self._by_class[name] = Rates(name, scaled(step_law(hardware), factor), len(self._by_class))
+            self._try(rates)
         return rates
+
+    def _try(self, newest: Rates) -> None:
+        """The second class puts the first one on trial, too."""
+        if newest.number == 1:
+            for rates in self._by_class.values():
+                rates.trials = self._trials
+        elif newest.number > 1:
+            newest.trials = self._trials
 
     def all(self) -> tuple[Rates, ...]:
         """In order of first sight."""

@@ -30,6 +30,8 @@ class CostSettings:
     rtt_alpha: float = 0.3
     output_alpha: float = 0.02
     output_tokens: float = 128.0  # until outcomes tell
+    trials: int = 4  # first requests to a class, as if it were fast: one that is thought too slow teaches nothing
+    trial_ratio: float = 0.1  # of the times of the table
     heat: bool = True  # amortised prefill of hot prefixes
 
 
@@ -42,12 +44,14 @@ class LearningSettings:
     pad_s: float = 0.100  # added to observed and predicted: small prompts say little
     full_s: float = 0.200  # a prediction this long counts in full
     clip: float = 2.0  # of the logarithm
+    calm_clip: float = 3.0  # ... below 0 without a queue: no accident is ten times as fast, a wrong table may be
     dead_zone: float = 0.15
     silence_s: float = 2.0
     relax_s: float = 30.0
     discount: float = 0.99  # slow: weight of a sample falls by this with each newer one
     prior_samples: float = 4.0
     freeze: float = 0.2  # |ln S| below this is no correction
+    restart: float = 0.5  # a correction moved by more: what was learned under the old one weighs like the prior
     alert: float = 0.5  # |ln S| above this: the class table is wrong for this fleet
     calibrate: bool = True
 
@@ -58,6 +62,7 @@ class PickSettings:
 
     cost: CostSettings = CostSettings()
     learning: LearningSettings = LearningSettings()
+    rates: tuple[tuple[str, float], ...] = ()  # hardware class, "" = all -> times of the table by this factor
     site: str = ""
     known_models: tuple[str, ...] = ()
     estimate_margin: float = 0.15  # by which an estimated prompt may really be longer, or shorter

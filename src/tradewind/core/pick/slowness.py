@@ -35,16 +35,21 @@ class Slowness:
         self.inverse = 1.0
         self.first_tokens = 0  # that have taught it
 
-    def learn(self, *, observed_s: float, predicted_s: float, now_s: float) -> None:
-        """A first token after `observed_s` of engine time where `predicted_s` was nominal."""
+    def learn(self, *, observed_s: float, predicted_s: float, now_s: float, calm: bool = False) -> None:
+        """A first token after `observed_s` of engine time where `predicted_s` was nominal; `calm`: it had no queue."""
         s = self._settings
+        if not s.alpha:
+            return
         self.first_tokens += 1
         if now_s > self.stale_s:
             self.relax(now_s)
-        ratio = clip(log((max(0.0, observed_s) + s.pad_s) / (predicted_s + s.pad_s)), -s.clip, s.clip)
+        found = log((max(0.0, observed_s) + s.pad_s) / (predicted_s + s.pad_s))
+        ratio = clip(found, -s.calm_clip if calm else -s.clip, s.clip)
         gain = min(1.0, predicted_s / s.full_s)
-        self._log += s.alpha * gain * (ratio - self._log)
-        self._base += s.base_alpha * gain * (ratio - self._base)
+        # No accident makes an idle cell faster than it is: the first ones that come sooner than thought are believed.
+        sure = 1.0 / self.first_tokens if calm and ratio < self._log else 0.0
+        self._log += max(s.alpha, sure) * gain * (ratio - self._log)
+        self._base += max(s.base_alpha, sure) * gain * (ratio - self._base)
         self.heard_s = max(self.heard_s, now_s)
         self._updated_s = self.heard_s + s.silence_s
         self.stale_s = self._updated_s
@@ -60,7 +65,20 @@ class Slowness:
         self.stale_s = now_s + 0.5 if abs(self._log - self._base) > 1e-3 else inf
         self._apply()
 
+    def explain(self, log_ratio: float) -> None:
+        """Its class is thought exp(log_ratio) as slow as before: so much of what it has learned is not its own."""
+        self._log = _nearer(self._log, log_ratio)
+        self._base = _nearer(self._base, log_ratio)
+        self._apply()
+
     def _apply(self) -> None:
         size = abs(self._log) - self._settings.dead_zone
         self.factor = 1.0 if size <= 0 else exp(size if self._log > 0 else -size)
         self.inverse = 1.0 / self.factor
+
+
+def _nearer(value: float, by: float) -> float:
+    """Nearer to 0 by as much as `by` has the same sign, never beyond it."""
+    if value * by <= 0.0:
+        return value
+    return value - by if abs(by) < abs(value) else 0.0

@@ -19,6 +19,7 @@ NAMES: dict[str, str] = {  # name: module with an EXPERIMENT
     "network": "network",
     "pick": "pick",
     "gorgo": "gorgo.experiment",
+    "rates": "rates",
     "skywalker": "skywalker",
     "stale": "stale",
     "scale": "scale",

@@ -8,6 +8,7 @@ alerts and verdicts drain cells; `round_robin` and `least_request:N` are round r
 `cost`, `gorgo:.5/.1`, `least_request:N`, ...: as in configuration. After it, `;constant=value` changes a constant of
 the recipe or of learning, e.g. `cost;tie_s=0;alpha=0.1`. `;index=unbounded` lets the prefix index grow without regard
 to the engines' caches, as some published routers do; `bounded`, the default, is what every gateway of ours has.
+`;rates=10`: the table of hardware classes begins with ten times its times, with `;rates=h100:10` those of one class.
 
 `cost;tuner=calibrator`, `gorgo:.5/.1;tuner=es`: one tuner for the whole grid moves the two weights of these policies,
 and of one from a file. It starts from the policy's own weights, inside the box, or from `;start=10/1` (RTT / queue);
@@ -17,6 +18,7 @@ and of one from a file. It starts from the policy's own weights, inside the box,
 """
 
 from dataclasses import fields, replace
+from math import inf
 from typing import Any, TypeVar
 
 from tradewind.core.pick.ask import Policy as PickPolicy
@@ -90,18 +92,30 @@ def fingerprint(written: str) -> str:
 def _changed_by(changes: list[str], written: str) -> tuple[PickSettings, bool]:
     """Settings with these constants, and whether the index is bounded."""
     cost, learning, bounded = CostSettings(), LearningSettings(), True
+    rates: list[tuple[str, float]] = []
     for change in changes:
         key, _, value = change.partition("=")
         if key == "index" and value in ("bounded", "unbounded"):
             bounded = value == "bounded"
+        elif key == "rates":
+            rates.append(_rate(change, value))
         elif key in _types(cost):
             cost = _changed(cost, key, value)
         elif key in _types(learning):
             learning = _changed(learning, key, value)
         else:
-            known = ", ".join(sorted(_types(cost) | _types(learning) | {"index": str}))
+            known = ", ".join(sorted(_types(cost) | _types(learning) | {"index": str, "rates": float}))
             raise UnknownPolicyError(f"{written!r}: unknown constant {key!r}; known: {known}")
-    return PickSettings(cost=cost, learning=learning), bounded
+    return PickSettings(cost=cost, learning=learning, rates=tuple(rates)), bounded
+
+
+def _rate(written: str, value: str) -> tuple[str, float]:
+    """`10` or `h100:10` -> class, "" for all, and factor."""
+    hardware, _, text = value.rpartition(":")
+    factor = float(parsed(written, text, float))
+    if not 0.0 < factor < inf:
+        raise UnknownPolicyError(f"{written!r}: write a factor above 0, e.g. rates=10, or rates=h100:10 for one class")
+    return hardware, factor
 
 
 def _own_weights(name: str, settings: PickSettings) -> Weights:
