@@ -66,7 +66,7 @@ class Admin:
         return app
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
-        tuner = TunerAdmin(self._grid.tuning, self._saver).endpoints()
+        tuner = TunerAdmin(self._grid.tuning, self._saver, clock=self._grid.clock).endpoints()
         return (*self._reading_endpoints(), *self._order_endpoints(), *tuner, *self._plain_endpoints())
 
     def _reading_endpoints(self) -> Sequence[Endpoint]:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from tradewind.control import api
 from tradewind.control.answers import BadRequest, json_reply, natural, read_body
 from tradewind.control.openapi import Endpoint, Parameter
+from tradewind.control.rows_tuner import check_row, tuner_row
 from tradewind.control.saver import Saver
 from tradewind.control.store import MAX_TUNER_EVENTS
 from tradewind.control.tuning import OrderRefused, Tuning
@@ -25,9 +26,10 @@ _LIMIT = Parameter(name="limit", where="query", text=f"At most so many, up to {M
 class TunerAdmin:
     """Handlers and their part of the route table; without a tuner each says how to get one."""
 
-    def __init__(self, tuning: Tuning | None, saver: Saver) -> None:
+    def __init__(self, tuning: Tuning | None, saver: Saver, *, clock: Callable[[], float]) -> None:
         self._tuning = tuning
         self._saver = saver
+        self._clock = clock
 
     def endpoints(self) -> Sequence[Endpoint]:
         """Their part of the route table."""
@@ -61,6 +63,37 @@ class TunerAdmin:
                 request=api.SetRequest,
                 errors=(400, 404, 409, 413),
             ),
+            *self._check_endpoints(),
+        )
+
+    def _check_endpoints(self) -> Sequence[Endpoint]:
+        path, reply = "/v1/tuner/check", api.CheckRow
+        return (
+            Endpoint(
+                method="POST",
+                path=path,
+                handler=self.begin_check,
+                summary="Compare the weights in force with others, all requests by turns in blocks.",
+                reply=reply,
+                request=api.CheckRequest,
+                errors=(400, 404, 409, 413),
+            ),
+            Endpoint(
+                method="GET",
+                path=path,
+                handler=self.check,
+                summary="The newest check: how far it is, and what it has shown.",
+                reply=reply,
+                errors=(404,),
+            ),
+            Endpoint(
+                method="DELETE",
+                path=path,
+                handler=self.end_check,
+                summary="Give a check up; the tuner goes on as before.",
+                reply=reply,
+                errors=(404, 409),
+            ),
         )
 
     def _order(self, name: str, handler: Callable[[Request], Awaitable[Response]], summary: str) -> Endpoint:
@@ -74,7 +107,7 @@ class TunerAdmin:
         )
 
     async def status(self, _request: Request) -> Response:
-        return json_reply(self._there().row())
+        return json_reply(self._row())
 
     async def history(self, request: Request) -> Response:
         after = natural(request, "after", default=0)
@@ -106,6 +139,26 @@ class TunerAdmin:
             raise BadRequest(400, "bad_reason", f"write a reason of at most {MAX_REASON_CHARS} characters")
         return await self._obeyed(tuning.put(Weights(order.rtt, order.queue), order.reason or "by an operator"))
 
+    async def begin_check(self, request: Request) -> Response:
+        tuning, asked = self._there(), await read_body(request, api.CheckRequest)
+        other = Weights(asked.other.rtt, asked.other.queue)
+        await _obey(tuning.begin_check(other, requests=asked.requests, seed=asked.seed))
+        return self._check_reply()
+
+    async def check(self, _request: Request) -> Response:
+        return self._check_reply()
+
+    async def end_check(self, _request: Request) -> Response:
+        self._check_reply()
+        await _obey(self._there().end_check())
+        return self._check_reply()
+
+    def _check_reply(self) -> Response:
+        seen = self._there().check
+        if seen is None:
+            raise BadRequest(404, "no_check", "no check has begun; POST other weights to /v1/tuner/check")
+        return json_reply(check_row(seen))
+
     def _there(self) -> Tuning:
         if self._tuning is None:
             raise BadRequest(404, "no_tuner", NO_TUNER)
@@ -113,9 +166,16 @@ class TunerAdmin:
 
     async def _obeyed(self, work: Awaitable[None]) -> Response:
         """The order is in force already; say whether it would survive a restart."""
-        try:
-            await work
-        except OrderRefused as error:
-            raise BadRequest(409, "refused", str(error)) from None
+        await _obey(work)
         saved = await self._saver.settled(SAVE_TIMEOUT_S)
-        return json_reply(api.TunerReply(tuner=self._there().row(), saved=saved))
+        return json_reply(api.TunerReply(tuner=self._row(), saved=saved))
+
+    def _row(self) -> api.TunerRow:
+        return tuner_row(self._there(), now_s=self._clock())
+
+
+async def _obey(work: Awaitable[None]) -> None:
+    try:
+        await work
+    except OrderRefused as error:
+        raise BadRequest(409, "refused", str(error)) from None

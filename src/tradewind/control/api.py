@@ -199,6 +199,14 @@ class TunerBoxRow(Row, frozen=True, kw_only=True):
     most_ratio: float
 
 
+class SpreadRow(Row, frozen=True, kw_only=True):
+    """Relative standard error of a figure over one request; over n it is sqrt(n) times less."""
+
+    p95_ttft: float
+    log_ttft: float
+    mean_e2e: float
+
+
 class TunerRow(Row, frozen=True, kw_only=True):
     """The tuner of this control. A child's weights are compared on `child_share` of the requests."""
 
@@ -209,6 +217,7 @@ class TunerRow(Row, frozen=True, kw_only=True):
     child: WeightsRow | None
     child_share: float
     frozen: bool
+    checking: bool
     problem: str
     start: WeightsRow
     box: TunerBoxRow
@@ -216,6 +225,8 @@ class TunerRow(Row, frozen=True, kw_only=True):
     samples_of_others: int
     samples_lost: int
     sample_age_s: float | None
+    requests_per_s: float | None
+    spread: SpreadRow | None
     learn_worst_s: float
     events: dict[str, int]
 
@@ -233,6 +244,48 @@ class SetRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rtt: float
     queue: float
     reason: str = ""
+
+
+class CheckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The weights in force are compared with `other`, all requests by turns in blocks."""
+
+    other: WeightsRow
+    requests: int = 8_000
+    seed: int = 0
+
+
+class EstimateRow(Row, frozen=True, kw_only=True):
+    """One figure under both settings; changes with their 95 % interval are relative to the present one."""
+
+    figure: str
+    unit: str
+    present: float
+    other: float
+    change: float
+    low: float
+    high: float
+    pairs: int
+
+
+class AnswerRow(Row, frozen=True, kw_only=True):
+    """What a check has shown. `winner`: other, present, or empty where it cannot be told."""
+
+    told: str
+    winner: str
+    failed_present: int
+    failed_other: int
+    estimates: list[EstimateRow]
+
+
+class CheckRow(Row, frozen=True, kw_only=True):
+    """The newest check of this control process. `answer` null: it runs, or was given up."""
+
+    present: WeightsRow
+    other: WeightsRow
+    requests: int
+    heard: int
+    running: bool
+    answer: AnswerRow | None
 
 
 class HealthRow(Row, frozen=True, kw_only=True):

@@ -86,7 +86,7 @@ class Grid:
         self.counters = dict.fromkeys(COUNTERS, 0)
         self._registry = Registry(expected=expected, ttl_s=ttl_s)
         self._awaited: set[str] = set()  # known from the saved state and not heard yet
-        self._clock = clock
+        self.clock = clock
         self._unix_clock = unix_clock
         self._started_s = clock()
         self._saver: Saver | None = None
@@ -163,24 +163,24 @@ class Grid:
         self._life(cell_id)
         if cell_id not in self.drains:
             self.drains[cell_id] = Drain(since_unix_s=self._unix_clock(), reason=reason)
-            self._ordered("drain.on", cell_id, reason or "by an operator", self._registry.drain(cell_id, self._clock()))
-        return cell_view(self._life(cell_id), self._clock())
+            self._ordered("drain.on", cell_id, reason or "by an operator", self._registry.drain(cell_id, self.clock()))
+        return cell_view(self._life(cell_id), self.clock())
 
     def undrain(self, cell_id: str) -> CellView:
         """End an operator's drain. Raises UnknownCell."""
         self._life(cell_id)
         if self.drains.pop(cell_id, None) is not None:
-            self._ordered("drain.off", cell_id, "by an operator", self._registry.undrain(cell_id, self._clock()))
-        return cell_view(self._life(cell_id), self._clock())
+            self._ordered("drain.off", cell_id, "by an operator", self._registry.undrain(cell_id, self.clock()))
+        return cell_view(self._life(cell_id), self.clock())
 
     def forget(self, cell_id: str) -> CellView:
         """Terminate a cell and forget it, drain included. Raises UnknownCell."""
         self._life(cell_id)
-        now_s = self._clock()
+        now_s = self.clock()
         self.drains.pop(cell_id, None)
         self._registry.undrain(cell_id, now_s)
         self._take_events(self._registry.terminate(cell_id, now_s), now_s)
-        view = cell_view(self._life(cell_id), self._clock())
+        view = cell_view(self._life(cell_id), self.clock())
         self._registry.forget(cell_id)
         self._ids.discard(cell_id)
         self._heard.pop(cell_id, None)
@@ -199,7 +199,7 @@ class Grid:
     @contextmanager
     def feed(self) -> Iterator[Feed]:
         """A feed of one view stream, for as long as the block lasts."""
-        feed = Feed(self._clock, known=self._cell_ids)
+        feed = Feed(self.clock, known=self._cell_ids)
         if self.publishing:
             feed.release()
         self.feeds.append(feed)
@@ -229,7 +229,7 @@ class Grid:
     @property
     def holding_back_because(self) -> str:
         """Why no view is published yet, or "": missing knowledge must not look like a change."""
-        now_s = self._clock()
+        now_s = self.clock()
         if self.publishing:
             return ""
         if not self._registry.ready_to_publish(now_s):
@@ -241,7 +241,7 @@ class Grid:
 
     def saved(self) -> Saved:
         """What must last, as it is now."""
-        cells = {view.cell.cell_id: view for view in self._registry.view(self._clock())}
+        cells = {view.cell.cell_id: view for view in self._registry.view(self.clock())}
         saved = Saved(cells=cells, drains=dict(self.drains))
         return self.tuning.saved(saved) if self.tuning is not None else saved
 
@@ -266,7 +266,7 @@ class Grid:
 
     def gateways(self) -> list[GatewayStatus]:
         """Gateways that are connected or reported lately, sorted by id."""
-        return self._reports.statuses(self.feeds, self._clock())
+        return self._reports.statuses(self.feeds, self.clock())
 
     # Inside
 
@@ -308,14 +308,14 @@ class Grid:
 
     def _ordered(self, name: str, cell_id: str, detail: str, events: Iterable[Event]) -> None:
         self.events.add(name, cell_id, detail)
-        self._take_events(events, self._clock())
+        self._take_events(events, self.clock())
         if self._saver is not None:
             self._saver.put_drain(cell_id, self.drains.get(cell_id))
         self._tell_urgently(self._life(cell_id))
 
     def _save(self, life: Life) -> None:
         if self._saver is not None:
-            self._saver.put_cell(life.cell.cell_id, cell_view(life, self._clock()))
+            self._saver.put_cell(life.cell.cell_id, cell_view(life, self.clock()))
 
     def _cell_ids(self) -> list[str]:
         return sorted(self._ids)
@@ -327,13 +327,13 @@ class Grid:
         return life
 
     def _status(self, life: Life, *, telemetry: bool) -> CellStatus:
-        now_s = self._clock()
+        now_s = self.clock()
         cell_id = life.cell.cell_id
         heard, since_s = self._heard.get(cell_id), self._since_s.get(cell_id)
         said_s = life.rival_said_s
         disputed = said_s is not None and now_s - said_s <= 2 * CONFLICT_REPEAT_S
         return CellStatus(
-            view=cell_view(life, self._clock()),
+            view=cell_view(life, self.clock()),
             telemetry=heard.telemetry(now_s) if telemetry and heard is not None else NO_TELEMETRY,
             state_age_s=None if since_s is None else now_s - since_s,
             heartbeat_age_s=None if life.heard_s is None else now_s - life.heard_s,

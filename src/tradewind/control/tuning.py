@@ -11,14 +11,17 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
 from tradewind.control import api
 from tradewind.control.events import EventRing
+from tradewind.control.rows_tuner import CheckSeen, event_row
 from tradewind.control.saver import Saver
 from tradewind.control.store import MAX_TUNER_EVENTS, Saved
 from tradewind.core.tuner.box import Box
+from tradewind.core.tuner.switchback import Check, Switchback
 from tradewind.core.tuner.tuner import Happened, Tuner, TunerEvent
 from tradewind.model.tuning import Sample, TuningOrder, Weights
 
@@ -28,6 +31,7 @@ MAX_WAITING = 20_000  # samples; beyond it the oldest are lost
 LEARN_AT_ONCE = 500  # samples, so that an operator's order waits for one such step at most
 KEEP_S = 5.0  # what a tuner keeps is saved so often, and with every event
 MAX_SAMPLE_AGE_S = 3_600.0
+RECENT = 1_500  # samples from which a check is planned
 
 Make = Callable[[str], Tuner]  # driver -> a fresh one
 
@@ -51,10 +55,20 @@ class _Done:
     """What one call of the tuner led to."""
 
     events: tuple[TunerEvent, ...]
-    order: TuningOrder
+    order: TuningOrder  # in force
+    own: TuningOrder  # the tuner's, not a check's
+    drivers: frozenset[str]  # whose orders are given here
     frozen: bool
     kept: str
+    check: CheckSeen | None
     took_s: float
+
+
+class _KeptOnDisk(msgspec.Struct, frozen=True, kw_only=True):
+    """What the state file holds of the tuner; `check`: the one that ran, for people."""
+
+    tuner: dict[str, object]
+    check: str = ""
 
 
 @dataclass(slots=True)
@@ -88,12 +102,17 @@ class Tuning:
         self.happened: Counter[str] = Counter()
         self.history: deque[api.TunerEventRow] = deque(maxlen=MAX_TUNER_EVENTS)
         self.heard_s: float | None = None  # when the newest sample came
+        self.recent: deque[Sample] = deque(maxlen=RECENT)
+        self.check: CheckSeen | None = None  # the newest one of this process
+        self._drivers: frozenset[str] = frozenset()
+        self._own: TuningOrder | None = None  # the tuner's order, which a check may keep out of force
         self._driver = driver
         self._made = 0
         self._events = events
         self._clock = clock
         self._unix_clock = unix_clock
         self._tuner: Tuner | None = None
+        self._checker: Switchback | None = None
         self._kept = ""
         self._kept_saved = ""
         self._save_due_s = -math.inf
@@ -115,7 +134,7 @@ class Tuning:
         """Samples of one report that came now."""
         if self.problem or self.order is None or not samples:
             return
-        mine = [sample for sample in samples if sample.driver == self.order.driver]
+        mine = [sample for sample in samples if sample.driver in self._drivers]
         sound = [sample for sample in mine if _sound(sample)]
         room = MAX_WAITING - len(sound)
         while len(self._waiting) > room:
@@ -138,15 +157,16 @@ class Tuning:
                     batch = [self._waiting.popleft() for _ in range(min(LEARN_AT_ONCE, len(self._waiting)))]
                     batch.sort(key=lambda sample: sample.finished_s)
                     self.counters.samples += len(batch)
-                    await self._do(lambda batch=batch: self._living().learn(batch, self._clock()))  # type: ignore[misc]
+                    self.recent.extend(batch)
+                    await self._do(partial(self._learn, batch))
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     # --- an operator's orders ---------------------------------------------------------------------------------------
 
     async def freeze(self) -> None:
-        """Keep the weights. Raises OrderRefused where the tuner is disabled."""
-        await self._order(lambda: self._living().freeze(self._clock()))
+        """Keep the weights, and end a check. Raises OrderRefused where the tuner is disabled."""
+        await self._order(lambda: (*self._given_up(), *self._living().freeze(self._clock())))
 
     async def thaw(self) -> None:
         """Go on. Raises OrderRefused where the tuner is disabled."""
@@ -157,19 +177,31 @@ class Tuning:
 
         def work() -> Sequence[TunerEvent]:
             try:
-                return self._living().put(weights, self._clock(), reason)
+                events = self._living().put(weights, self._clock(), reason)
             except ValueError as error:
                 raise OrderRefused(str(error)) from error
+            return (*self._given_up(), *events)
 
         await self._order(work)
 
     async def reset(self) -> None:
         """Back to the start; a tuner that is disabled is replaced by a fresh one."""
         if not self.problem:
-            await self._order(lambda: self._living().reset(self._clock()))
+            await self._order(lambda: (*self._given_up(), *self._living().reset(self._clock())))
             return
         self.problem = ""
         await self._do(self._replaced)
+
+    async def begin_check(self, other: Weights, *, requests: int, seed: int) -> None:
+        """Compare the weights in force with others in blocks; at the end the tuner goes on as before.
+
+        Raises OrderRefused for what is no check, while one runs, and where the tuner is disabled.
+        """
+        await self._order(lambda: self._checked(other, requests, seed))
+
+    async def end_check(self) -> None:
+        """Give a check up, if one runs. Raises OrderRefused where the tuner is disabled."""
+        await self._order(self._given_up)
 
     async def _order(self, work: Callable[[], Sequence[TunerEvent]]) -> None:
         if self.problem:
@@ -188,23 +220,57 @@ class Tuning:
         started_s = time.perf_counter()
         try:
             events = tuple(work())
-            tuner = self._living()
-            kept = msgspec.json.encode(tuner.keep()).decode()
+            tuner, checker = self._living(), self._checker
+            checks = checker is not None and not checker.frozen
+            told = f"with {_told(checker.check.other)}" if checker is not None and checks else ""
+            kept = msgspec.json.encode({"tuner": tuner.keep(), "check": told}).decode()
         except OrderRefused:
             raise
         except Exception as error:  # the outermost loop of the tuner's thread: a bug costs no more than the tuner
             log.exception("tuner.failed")
             return error
-        took_s = time.perf_counter() - started_s
-        return _Done(events=events, order=tuner.order, frozen=tuner.frozen, kept=kept, took_s=took_s)
+        return _Done(
+            events=events,
+            order=checker.order if checker is not None and checks else tuner.order,
+            own=tuner.order,
+            drivers=frozenset(item.order.driver for item in (tuner, checker) if item is not None),
+            frozen=tuner.frozen,
+            kept=kept,
+            check=CheckSeen.of(checker) if checker is not None else None,
+            took_s=time.perf_counter() - started_s,
+        )
+
+    def _learn(self, samples: Sequence[Sample]) -> Sequence[TunerEvent]:
+        """The tuner hears what a check sees, too, so that what it knows of the load and the cells stays fresh."""
+        now_s = self._clock()
+        checked = self._checker.learn(samples, now_s) if self._checker is not None else ()
+        return (*checked, *self._living().learn(samples, now_s))
+
+    def _checked(self, other: Weights, requests: int, seed: int) -> Sequence[TunerEvent]:
+        if self._checker is not None and not self._checker.frozen:
+            raise OrderRefused("a check runs already; `tradewind tuner check --stop` ends it")
+        check = Check(self._living().order.weights, other, requests, seed)
+        try:
+            self._checker = Switchback(driver=self._next_driver(), check=check, box=self.plan.box)
+        except ValueError as error:
+            raise OrderRefused(str(error)) from error
+        order = self._checker.order
+        reason = f"a check of {self._checker.requests:,} requests: {_told(check.present)} and {_told(other)} by turns"
+        return (TunerEvent(self._clock(), Happened.PROPOSED, order.generation, check.present, other, reason),)
+
+    def _given_up(self) -> Sequence[TunerEvent]:
+        return self._checker.freeze(self._clock()) if self._checker is not None else ()
 
     def _living(self) -> Tuner:
         assert self._tuner is not None, "made at the start"
         return self._tuner
 
-    def _fresh(self) -> Tuner:
+    def _next_driver(self) -> str:
         self._made += 1
-        self._tuner = self.plan.make(f"{self._driver}.{self._made}")
+        return f"{self._driver}.{self._made}"
+
+    def _fresh(self) -> Tuner:
+        self._tuner, self._checker = self.plan.make(self._next_driver()), None
         return self._tuner
 
     def _restored(self, kept: str) -> Sequence[TunerEvent]:
@@ -212,7 +278,12 @@ class Tuning:
         if not kept:
             return ()
         try:
-            return tuner.restore(msgspec.json.decode(kept), now_s)
+            state = msgspec.json.decode(kept, type=_KeptOnDisk)
+            events = tuple(tuner.restore(state.tuner, now_s))
+            if state.check:
+                order, reason = tuner.order, f"a restart ended the check {state.check}"
+                events += (TunerEvent(now_s, Happened.VOIDED, order.generation, order.weights, None, reason),)
+            return events
         except Exception as error:  # noqa: BLE001 - whatever is wrong with what was kept, the tuner begins anew
             order = self._fresh().order
             reason = f"what was kept cannot be used, so it begins at the start: {error}"
@@ -234,8 +305,10 @@ class Tuning:
             self._disable(done)
             return
         self.counters.learn_worst_s = max(self.counters.learn_worst_s, done.took_s)
-        self.frozen, self._kept = done.frozen, done.kept
-        rows = [self._row(event) for event in done.events]
+        self.frozen, self._kept, self._drivers, self.check = done.frozen, done.kept, done.drivers, done.check
+        self._own = done.own
+        first = self.history[-1].sequence + 1 if self.history else 1
+        rows = [self._row(event, sequence) for sequence, event in enumerate(done.events, first)]
         for row in rows:
             self.history.append(row)
             self.happened[row.what] += 1
@@ -248,8 +321,9 @@ class Tuning:
         self.problem = f"{type(error).__name__}: {error}"[:300]
         self._waiting.clear()
         self._events.add("tuner.failed", None, f"{self.problem}; the weights stay, nothing is tuned until a reset")
-        if self.order is not None and self.order.child is not None:
-            self._give(self.order._replace(generation=self.order.generation + 1, child=None, child_share=0.0))
+        own = self._own
+        if own is not None and (own.child is not None or own != self.order):
+            self._give(own._replace(generation=own.generation + 1, child=None, child_share=0.0))
 
     def _give(self, order: TuningOrder) -> None:
         if order != self.order:
@@ -263,51 +337,15 @@ class Tuning:
             self._kept_saved, self._save_due_s = self._kept, now_s + KEEP_S
             self._saver.put_tuner(self._kept, rows)
 
-    def _row(self, event: TunerEvent) -> api.TunerEventRow:
-        last = self.history[-1].sequence if self.history else 0
-        return api.TunerEventRow(
-            sequence=last + 1,
-            at_unix_s=self._unix_clock() - (self._clock() - event.at_s),
-            what=event.what.value,
-            generation=event.generation,
-            weights=weights_row(event.weights),
-            child=weights_row(event.child) if event.child is not None else None,
-            reason=event.reason,
-            figures=dict(event.figures),
-        )
+    def _row(self, event: TunerEvent, sequence: int) -> api.TunerEventRow:
+        at_unix_s = self._unix_clock() - (self._clock() - event.at_s)
+        return event_row(event, sequence=sequence, at_unix_s=at_unix_s)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def saved(self, others: Saved) -> Saved:
         """What must last, with what else must."""
         return replace(others, tuner=self._kept, tuner_events=tuple(self.history))
-
-    def row(self) -> api.TunerRow:
-        """For the admin API."""
-        order, box, counters = self.order, self.plan.box, self.counters
-        return api.TunerRow(
-            kind=self.plan.kind,
-            driver=order.driver if order is not None else "",
-            generation=order.generation if order is not None else None,
-            weights=weights_row(order.weights) if order is not None else None,
-            child=weights_row(order.child) if order is not None and order.child is not None else None,
-            child_share=order.child_share if order is not None else 0.0,
-            frozen=self.frozen,
-            problem=self.problem,
-            start=weights_row(self.plan.start),
-            box=api.TunerBoxRow(rtt=list(box.rtt), queue=list(box.queue), most_ratio=box.most_ratio),
-            samples=counters.samples,
-            samples_of_others=counters.of_others,
-            samples_lost=counters.lost,
-            sample_age_s=None if self.heard_s is None else self._clock() - self.heard_s,
-            learn_worst_s=counters.learn_worst_s,
-            events=dict(sorted(self.happened.items())),
-        )
-
-
-def weights_row(weights: Weights) -> api.WeightsRow:
-    """As a document."""
-    return api.WeightsRow(rtt=weights.rtt, queue=weights.queue)
 
 
 def _sound(sample: Sample) -> bool:
@@ -319,6 +357,10 @@ def _sound(sample: Sample) -> bool:
         and all(span is None or 0.0 <= span < math.inf for span in spans)
         and min(counts) >= 0
     )
+
+
+def _told(weights: Weights) -> str:
+    return f"rtt {weights.rtt:.3g}, queue {weights.queue:.3g}"
 
 
 def _nothing() -> None:

@@ -136,7 +136,10 @@ def test_the_schema_of_a_cell_names_what_a_cell_says() -> None:
     assert set(msgspec.json.decode(body)) == set(schemas["CellRow"]["required"])
 
 
-BODIES = {"/v1/tuner/set": b'{"rtt": 0.5, "queue": 1}'}
+BODIES = {
+    "/v1/tuner/set": b'{"rtt": 0.5, "queue": 1}',
+    "/v1/tuner/check": b'{"other": {"rtt": 1, "queue": 0.5}}',
+}
 
 
 def answers(endpoint: Endpoint) -> str:
@@ -175,6 +178,7 @@ def test_every_endpoint_answers_as_documented() -> None:
         ("GET", "/v1/events?after=" + "9" * 400, b"", 400, "after"),
         ("GET", "/v1/tuner", b"", 404, "tuner: {}"),
         ("GET", "/v1/tuner/history", b"", 404, "tuner: {}"),
+        ("GET", "/v1/tuner/check", b"", 404, "tuner: {}"),
         ("POST", "/v1/tuner/freeze", b"", 404, "tuner: {}"),
         ("POST", "/v1/tuner/set", b"", 404, "tuner: {}"),
         ("GET", "/nothing", b"", 404, "/openapi.json"),
@@ -199,6 +203,8 @@ def test_bad_input_gets_a_json_error_that_says_what_to_write(
         ("set", b'{"rtt": 1}', 400, "rtt, queue, reason"),
         ("set", b'{"rtt": 1e999, "queue": 1}', 400, ""),
         ("set", b'{"rtt": 9, "queue": 1}', 409, "between 0 and 2"),
+        ("check", b"", 400, "other, requests, seed"),
+        ("check", b'{"other": {"rtt": 1, "queue": 1}}', 409, "the same"),
         ("set", b'{"rtt": 1, "queue": 1, "reason": "' + b"x" * 300 + b'"}', 400, "at most 200"),
     ],
 )

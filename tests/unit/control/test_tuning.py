@@ -12,6 +12,7 @@ from tests.fakes.tuner import EACH, FakeTuner
 from tests.support.polling import until
 from tests.unit.gateway.test_following import samples
 from tradewind.control.events import EventRing
+from tradewind.control.rows_tuner import tuner_row
 from tradewind.control.saver import Saver
 from tradewind.control.store import Saved
 from tradewind.control.tuning import LEARN_AT_ONCE, MAX_WAITING, OrderRefused, TunerPlan, Tuning
@@ -52,8 +53,11 @@ class Bench:
         self.tuning.hear([fresh(1)[0]._replace(driver=order.driver)] * count, 100.0)
 
 
+ONE = samples(1)[0].moved(-3.0)  # ends with the report
+
+
 def fresh(count: int) -> list[Sample]:
-    return [sample.moved(-3.0) for sample in samples(count)]
+    return [ONE] * count
 
 
 def driven(bench: Bench, script: Callable[[], Awaitable[None]]) -> None:
@@ -72,7 +76,7 @@ def driven(bench: Bench, script: Callable[[], Awaitable[None]]) -> None:
 
 async def learned(bench: Bench, count: int) -> None:
     await until(lambda: bench.tuning.counters.samples >= count and not bench.tuning._waiting)
-    await bench.tuning.thaw()  # the thread is done with what came before
+    await bench.tuning._do(tuple)  # the thread is done with what came before
 
 
 def test_samples_become_orders_and_history(tmp_path: Path) -> None:
@@ -90,15 +94,15 @@ def test_samples_become_orders_and_history(tmp_path: Path) -> None:
     tuning = bench.tuning
     assert tuning.order is not None
     assert (tuning.order.driver, tuning.order.weights, tuning.order.child) == ("c.1", Weights(0.5, 0.5), None)
-    lines = [row for row in tuning.history if row.what != "thawed"]
+    lines = list(tuning.history)
     assert [(row.what, row.child is None, row.figures) for row in lines] == [
         ("proposed", False, {}),
         ("accepted", True, {"z": 2.5}),
     ]
-    assert [row.sequence for row in tuning.history] == [1, 2, 3, 4]
+    assert [row.sequence for row in lines] == [1, 2]
     assert lines[0].at_unix_s == UNIX_S
     assert bench.orders == 3, "the first, the child, the new parent"
-    assert tuning.row().events == {"accepted": 1, "proposed": 1, "thawed": 2}
+    assert tuner_row(tuning, now_s=100.0).events == {"accepted": 1, "proposed": 1}
     assert "tuner.accepted" in bench.names
     assert all(sample.finished_s == 100.0 for sample in bench.tuners[0].learned), "on this clock"
 
@@ -172,7 +176,9 @@ def test_a_restart_goes_on_with_weights_flag_and_history(tmp_path: Path) -> None
     assert second.tuning.saved(EMPTY).tuner_events == tuple(first.tuning.history)
 
 
-@pytest.mark.parametrize("kept", ["[", '{"weights": 1}', '{"weights": [1, 1]}', "[]"])
+@pytest.mark.parametrize(
+    "kept", ["[", "[]", "{}", '{"tuner": {"weights": 1, "frozen": true}}', '{"tuner": {"weights": [1, 1]}}']
+)
 def test_what_was_kept_and_cannot_be_used_is_told(tmp_path: Path, kept: str) -> None:
     bench = Bench(tmp_path / "s", saved=replace(EMPTY, tuner=kept))
     tuning = bench.tuning
@@ -210,6 +216,97 @@ def test_a_tuner_that_raises_is_disabled_and_replaced_by_a_reset(tmp_path: Path)
     assert "tuner.failed" in bench.names
 
 
+OTHER = Weights(0.5, 1.5)
+
+
+async def beaten(bench: Bench, count: int) -> None:
+    """So many requests by the order in force, faster by OTHER."""
+    order = bench.tuning.order
+    assert order is not None
+    ttft_s = 0.4 if order.weights == OTHER else 0.5
+    one = ONE._replace(driver=order.driver, generation=order.generation, ttft_s=ttft_s, e2e_s=1.0)
+    bench.tuning.hear([one] * count, 100.0)
+    await learned(bench, bench.tuning.counters.samples)
+
+
+def test_a_check_takes_the_drivers_place_and_gives_it_back(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "s")
+
+    async def script() -> None:
+        tuning = bench.tuning
+        before = tuning.order
+        await tuning.begin_check(OTHER, requests=8_000, seed=1)
+        assert tuning.order is not None
+        assert tuning.order.driver == "c.2"
+        assert tuning.check is not None
+        assert (tuning.check.running, tuning.check.heard) == (True, 0)
+        with pytest.raises(OrderRefused, match="runs already"):
+            await tuning.begin_check(OTHER, requests=8_000, seed=1)
+        seen = set()
+        while tuning.check.running:
+            await beaten(bench, 100)
+            seen.add(tuning.order.weights)
+        assert seen >= {PHYSICS, OTHER}
+        assert tuning.order == before, "the tuner's own order, as before"
+        assert tuning.check.answer is not None
+        assert tuning.check.answer.winner == "other"
+
+    bench.tuners[0].frozen = True  # the fake one would propose
+    driven(bench, script)
+    assert [row.what for row in bench.tuning.history] == ["proposed", "checked"]
+    assert len(bench.tuners[0].learned) > 8_000, "the tuner heard what the check saw"
+
+
+def test_an_order_of_an_operator_ends_a_check(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "s")
+
+    async def script() -> None:
+        tuning = bench.tuning
+        for order, says in ((tuning.freeze, "frozen"), (tuning.reset, "reset"), (tuning.end_check, "voided")):
+            await tuning.begin_check(OTHER, requests=8_000, seed=1)
+            await order()
+            assert tuning.order is not None
+            assert (tuning.order.driver, tuning.order.weights) == ("c.1", PHYSICS)
+            assert tuning.history[-1].what == says
+            assert tuning.check is not None
+            assert not tuning.check.running
+
+    driven(bench, script)
+    assert [row.sequence for row in bench.tuning.history] == list(range(1, 9)), "two lines of one order are two"
+
+
+def test_what_is_no_check_is_refused(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "s")
+
+    async def script() -> None:
+        for other, requests, why in (
+            (PHYSICS, 8_000, "the same"),
+            (OTHER, 10, "takes 8,000"),
+            (Weights(9.0, 1.0), 8_000, "between"),
+            (Weights(float("nan"), 1.0), 8_000, "between"),
+        ):
+            with pytest.raises(OrderRefused, match=why):
+                await bench.tuning.begin_check(other, requests=requests, seed=1)
+
+    driven(bench, script)
+    assert (bench.tuning.check, bench.tuning.problem) == (None, "")
+
+
+def test_a_restart_ends_a_check_and_says_so(tmp_path: Path) -> None:
+    first = Bench(tmp_path / "s")
+
+    async def script() -> None:
+        await first.tuning.begin_check(OTHER, requests=8_000, seed=1)
+        assert await first.saver.settled(5.0)
+
+    driven(first, script)
+    second = Bench(tmp_path / "t", saved=first.tuning.saved(EMPTY))
+    assert second.tuning.order is not None
+    assert second.tuning.order.weights == PHYSICS
+    assert (second.tuning.history[-1].what, second.tuning.check) == ("voided", None)
+    assert "a restart ended the check with rtt 0.5, queue 1.5" in second.tuning.history[-1].reason
+
+
 def test_a_tuner_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     def broken(driver: str) -> Tuner:
         raise ValueError(f"no such tuner for {driver}")
@@ -217,7 +314,7 @@ def test_a_tuner_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     tuning = Bench(tmp_path / "s", make=broken).tuning
     tuning.hear(fresh(1), 100.0)
     assert (tuning.order, tuning.problem) == (None, "ValueError: no such tuner for c.1")
-    assert tuning.row().weights is None
+    assert tuner_row(tuning, now_s=100.0).weights is None
 
 
 def test_the_loop_runs_on_while_a_tuner_thinks(tmp_path: Path) -> None:
