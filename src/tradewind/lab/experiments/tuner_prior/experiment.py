@@ -146,7 +146,7 @@ def _weights(found: list[Row]) -> Figure:
 
 
 def _as_run(found: list[Row]) -> Figure:
-    names = [profile for profile in PROFILES if measured(found, profile=profile, policy=AGAIN, metric=AS_RUN)]
+    names = [profile for profile in PROFILES if measured(found, profile=profile, policy=CALIBRATOR, metric=AS_RUN)]
     shown = [
         series_of(label, names, [measured(found, profile=name, policy=policy, metric=AS_RUN) for name in names])
         for policy, label in ((AGAIN, "1/1, drawn again"), *((arm, arm) for arm in ARMS))
