@@ -384,3 +384,14 @@ def test_an_empty_view_is_no_trouble(scoring: str) -> None:
     assert scorer.tick(0.0, Random(1)).rows == ()
     assert isinstance(make_scorer("recipe", "random", ScoringSettings()), BaselineScorer)
     assert isinstance(make_scorer("published", "", ScoringSettings()), PublishedScorer)
+
+
+def test_a_baseline_says_whom_it_is_blind_to_now() -> None:
+    scorer = make_scorer("recipe", "round-robin", ScoringSettings())
+    cell = Cell(cell_id="a", site="s", address="10.0.0.1:8000", capabilities=Capabilities(models=("m",)))
+    heard = CellView(cell=cell, state=CellState.READY, incarnation="1", sequence=1)
+    told = []
+    for silent in (False, False, True, False):
+        scorer.observe_view((replace(heard, silent=silent),), 0.0)
+        told += [row.blind for row in scorer.tick(0.0, Random(0)).rows]
+    assert told == [False, False, True, False]
