@@ -155,8 +155,26 @@ def test_no_tuner_without_its_name() -> None:
         ("cost;start=1/1", "start= goes with a tuner"),
         ("cost;tuner=calibrator;start=1", "start= takes RTT weight/queue weight"),
         ("cost;tuner=calibrator;box=large", "unknown box 'large'; known: shipped, tested, published"),
+        ("cost;tuner=calibrator;start=10/1", "the rtt weight must be between 0.05 and 2, not 10"),
+        ("round_robin;tuner=calibrator", "no tuner moves round_robin; known: cost, gorgo, or a file.py:Name"),
     ],
 )
 def test_a_wrong_tuner_is_refused_at_once(written: str, told: str) -> None:
     with pytest.raises(UnknownPolicyError, match=told):
         maker(written)
+
+
+@pytest.mark.parametrize(
+    ("written", "start"),
+    [
+        ("cost;tuner=calibrator", PHYSICS),
+        ("cost;tuner=calibrator;start=10/1;box=tested", Weights(10.0, 1.0)),
+        ("cost;rtt_weight=2;queue_weight=0.5;tuner=es-repaired", Weights(2.0, 0.5)),
+        ("cost;tuner=es", Weights(1.0, 0.5)),  # its box ends there
+        ("gorgo:.5/.1;tuner=es", Weights(0.5, 0.1)),
+    ],
+)
+def test_a_written_tuner_starts_where_it_says(written: str, start: Weights) -> None:
+    history = SimGrid(short("S5b-1s", for_s=0.5), maker(written), seed=3).run().tuning
+    assert history is not None
+    assert history.last == start
