@@ -113,7 +113,7 @@ def test_a_push_takes_effect_a_little_later_the_first_at_once() -> None:
     policy.observe_view(view, 0.0)
     policy.tick(0.0, rng)
     lost = replace(view, cells=(replace(view.cells[0], state=CellState.FAULTED), *view.cells[1:]))
-    for at_s in (0.0, 0.5):
+    for at_s in (0.0, *40 * (0.5,)):
         policy.pick(grid.gateways[0]._request(0, grid.journal.entries[0].traced, ()), now_s=at_s, rng=rng)
     policy.observe_view(lost, 0.6)
     hurries = [policy.urgent]
@@ -123,7 +123,9 @@ def test_a_push_takes_effect_a_little_later_the_first_at_once() -> None:
         policy.pick(grid.gateways[0]._request(0, grid.journal.entries[0].traced, ()), now_s=0.62, rng=rng)
         for _ in range(40)
     ]
-    assert view.cells[0].cell.cell_id not in {getattr(decision, "cell_id", "") for decision in picked}
+    gone = view.cells[0].cell.cell_id
+    assert gone not in {getattr(decision, "cell_id", "") for decision in picked}
+    assert gone not in {cell_id for decision in picked for cell_id in getattr(decision, "alternatives", ())}
     assert [at_s for at_s, _ in policy.pushes] == pytest.approx([0.0, 0.61 + PUSH_DELAY_S])
 
 

@@ -3,6 +3,7 @@
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from tradewind.core.inforce import RoutingInForce, differs
 from tradewind.core.pick.cell import OthersLoad
@@ -66,6 +67,18 @@ class Steer:
         return publish, decision.probes
 
 
+class _Others:
+    """The pool's cells beside one, by weight."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self._cell_ids = [endpoint.cell_id for endpoint in endpoints]
+        self._bounds = list(accumulate(endpoint.weight for endpoint in endpoints))
+
+    def drawn(self, rng: random.Random) -> tuple[str, ...]:
+        """One of them; () if there is none."""
+        return tuple(rng.choices(self._cell_ids, cum_weights=self._bounds)) if self._cell_ids else ()
+
+
 class WeightsPolicy:
     """`routing: weights`, or a baseline of Envoy's own: pushes to Envoy, which decides."""
 
@@ -77,6 +90,7 @@ class WeightsPolicy:
         self._coming: deque[tuple[float, Routing]] = deque()
         self._pools: dict[str, dict[str, Endpoint]] = {}
         self._balancers: dict[str, Balancer] = {}
+        self._others_of: dict[tuple[str, str], _Others] = {}  # by model and cell, of the pools in force
         self._active: dict[str, int] = {}
         self._cell_of: dict[str, str] = {}  # of the requests in flight
         self._number = 0
@@ -114,14 +128,13 @@ class WeightsPolicy:
         decision_id = f"w{self._number}"
         self._active[cell_id] = self._active.get(cell_id, 0) + 1
         self._cell_of[decision_id] = cell_id
-        others = [endpoint for endpoint in pool.values() if endpoint.cell_id != cell_id]
         return Decision(
             decision_id=decision_id,
             request_id=request.request_id,
             policy=self.name,
             cell_id=cell_id,
             address=pool[cell_id].address,
-            alternatives=(_drawn(others, rng),) if others else (),
+            alternatives=self._others(request.model, cell_id).drawn(rng),
             prompt_tokens=request.prompt_tokens,
         )
 
@@ -140,8 +153,16 @@ class WeightsPolicy:
     def observe_others(self, loads: Mapping[str, OthersLoad], now_s: float) -> None:
         """Weights follow what engines report, whoever caused it."""
 
+    def _others(self, model: str, cell_id: str) -> _Others:
+        found = self._others_of.get((model, cell_id))
+        if found is None:
+            rest = [endpoint for endpoint in self._pools[model].values() if endpoint.cell_id != cell_id]
+            found = self._others_of[model, cell_id] = _Others(rest)
+        return found
+
     def _take(self, at_s: float, routing: Routing, rng: random.Random) -> None:
         before = self._pools
+        self._others_of.clear()
         self._pools = {
             pool.model: {endpoint.cell_id: endpoint for endpoint in pool.endpoints} for pool in routing.pools
         }
@@ -205,7 +226,3 @@ class PicksPolicy:
 
     def take_samples(self) -> Sequence[Sample]:
         return self.picker.take_samples()
-
-
-def _drawn(endpoints: Sequence[Endpoint], rng: random.Random) -> str:
-    return rng.choices(endpoints, [endpoint.weight for endpoint in endpoints])[0].cell_id
