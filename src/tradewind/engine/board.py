@@ -69,12 +69,16 @@ class EngineBoard:
 
     def advance(self, now_s: float) -> SlowDown:
         """Lets time pass up to now; what the engine's steps take from here. Often, while anything grows."""
+        self.let_pass(now_s)
+        return self._slow_down()
+
+    def let_pass(self, now_s: float) -> None:
+        """`advance` for who does not ask for the steps, but for what an exporter shows."""
         self.book(now_s)
         dt_s = now_s - self._ticked_s
         if dt_s > 0.0:
             self._ticked_s = now_s
             self._pass(dt_s)
-        return self._slow_down()
 
     def _pass(self, dt_s: float) -> None:
         self._warm(dt_s)

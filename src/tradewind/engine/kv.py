@@ -66,15 +66,17 @@ class BlockPool:
             fresh = min(count - len(taken), self.blocks - self._next_fresh)
             taken.extend(range(self._next_fresh, self._next_fresh + fresh))
             self._next_fresh += fresh
-            taken.extend(self._evict() for _ in range(count - len(taken)))
+            self._evict(count - len(taken), into=taken)
         self._references.update(dict.fromkeys(taken, 1))
         return taken
 
-    def publish(self, block: int, content: int) -> None:
-        """Says that `block`, in use, is full and has hash `content`. The first holder of a hash keeps it."""
-        if content not in self._block_of and block not in self._hash_of:
-            self._block_of[content] = block
-            self._hash_of[block] = content
+    def publish(self, blocks: Sequence[int], contents: Sequence[int]) -> None:
+        """Says that the `blocks`, in use, are full and have these hashes. The first holder of a hash keeps it."""
+        block_of, hash_of = self._block_of, self._hash_of
+        for block, content in zip(blocks, contents, strict=True):
+            if content not in block_of and block not in hash_of:
+                block_of[content] = block
+                hash_of[block] = content
 
     def release(self, blocks: Sequence[int]) -> None:
         """Gives back one reference on each block; the tail of a sequence is freed, and so evicted, before its head."""
@@ -104,7 +106,8 @@ class BlockPool:
         assert {self._block_of[content] for content in self._block_of} == set(self._hash_of)
         assert self._free_cached.keys() <= self._hash_of.keys()
 
-    def _evict(self) -> int:
-        block, _ = self._free_cached.popitem(last=False)
-        del self._block_of[self._hash_of.pop(block)]
-        return block
+    def _evict(self, count: int, *, into: list[int]) -> None:
+        for _ in range(count):
+            block, _ = self._free_cached.popitem(last=False)
+            del self._block_of[self._hash_of.pop(block)]
+            into.append(block)

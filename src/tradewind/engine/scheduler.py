@@ -181,13 +181,13 @@ class EngineModel:
         """Ends the step in progress at `now_s`."""
         assert self._plan is not None, "plan a step first"
         batch, load = self._batch, self._plan.load
-        emitted = list(batch.decodes.values())
+        emitted = tuple(batch.decodes.values())
         batch.advance(1, ended_s=now_s)
         first: list[Sequence] = []
         if self._prefilling:
             through = self._finish_prefills(now_s)
             first = [sequence for sequence in through if self._note_first(sequence, now_s)]
-            emitted += through
+            emitted = (*emitted, *through)
         self._full = batch.take_full()
         for sequence in self._full:
             self._publish(sequence)
@@ -199,7 +199,7 @@ class EngineModel:
         self._plan = None
         self._prefilling = []
         self._ended_s, self._ended = now_s, len(finished)
-        return StepOutcome(tuple(emitted), tuple(first), tuple(finished), load.prefill_tokens + load.decodes)
+        return StepOutcome(emitted, tuple(first), tuple(finished), load.prefill_tokens + load.decodes)
 
     def next_durations_s(self, *, most: int) -> list[float]:
         """Durations of up to `most` steps that will follow the one in progress with the same batch, if nobody comes.
@@ -363,9 +363,9 @@ class EngineModel:
         if sequence.published_blocks >= len(hashes):
             return
         full = min(sequence.computed_tokens // self.limits.block_size_tokens, len(hashes), len(blocks))
-        for index in range(sequence.published_blocks, full):
-            self.pool.publish(blocks[index], hashes[index])
-        sequence.published_blocks = max(sequence.published_blocks, full)
+        if full > sequence.published_blocks:
+            self.pool.publish(blocks[sequence.published_blocks : full], hashes[sequence.published_blocks : full])
+            sequence.published_blocks = full
 
     def _finish(self, sequence: Sequence, now_s: float) -> None:
         sequence.finish_reason = sequence.request.finish_reason

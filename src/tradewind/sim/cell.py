@@ -118,7 +118,7 @@ class SimCell:
 
     def stress(self, *, heat: Heat | None, contention: Contention | None) -> None:
         """What the board is under from now on."""
-        self.board.advance(self._loop.now_s)  # what was until now was without it
+        self.board.let_pass(self._loop.now_s)  # what was until now was without it
         self.board.heat, self.board.contention = heat, contention
         if not self._stressed:
             self._stressed = True
@@ -163,7 +163,7 @@ class SimCell:
     def gpu_reading(self) -> GpuReading:
         """What the exporter shows now: rates since it was last asked."""
         now_s = self._loop.now_s
-        self.board.advance(now_s)
+        self.board.let_pass(now_s)
         (then_s, before), gpu, model = self._shown, self.spec.profile.gpu, self.board.model
         self._shown = (now_s, model.counters.copy())
         shown = signals(before, model.counters, max(1e-6, now_s - then_s))

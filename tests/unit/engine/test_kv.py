@@ -13,8 +13,7 @@ def pool_with(blocks: int) -> BlockPool:
 def fill(pool: BlockPool, hashes: list[int]) -> list[int]:
     taken = pool.allocate(len(hashes))
     assert taken is not None
-    for block, content in zip(taken, hashes, strict=True):
-        pool.publish(block, content)
+    pool.publish(taken, hashes)
     return taken
 
 
