@@ -42,6 +42,15 @@ def test_a_gap_is_read_between_points_by_logarithms() -> None:
     assert SURFACE.at(Weights(0.01, 0.01)) == pytest.approx(3.0)
 
 
+def test_the_best_of_many_is_lucky_and_one_chosen_on_other_seeds_is_not() -> None:
+    lucky = Surface({Weights(1.0, 1.0): (1.0, 1.0, 1.0), Weights(2.0, 1.0): (0.4, 1.1, 1.2)})
+    assert lucky.best == Weights(2.0, 1.0)
+    assert lucky.best_s == pytest.approx(0.9)
+    # By the other two seeds 1/1 is the best for the first one, and 2/1 for the others.
+    assert lucky.chosen_s == pytest.approx((1.0 + 1.1 + 1.2) / 3)
+    assert Surface({PHYSICS: (1.0,)}).chosen_s is None
+
+
 def test_weights_are_those_of_the_newest_step_that_has_begun() -> None:
     course = [(0, 1.0, 0.1), (700, 1.0, 1.0), (2_500, 0.1, 1.0)]
     assert in_force(course, request=699) == Weights(1.0, 0.1)

@@ -21,6 +21,7 @@ ACCEPTED = "moves accepted"
 AS_RUN = "TTFT p95 against the best fixed weights, as run"
 RUNS_WITHIN = f"runs within {WITHIN:.0%}, as run"
 END = ("rtt weight at the end", "queue weight at the end")
+CHOSEN_GAP = "gap of the weights, against the best chosen on other seeds"
 NONE, BEST = "none", "best fixed weights"
 TICKS = (0, 250, 500, 750, 1_000, 1_500, 2_000, 3_000, 4_000)
 
@@ -139,7 +140,10 @@ def _surface_rows(group: Group) -> Iterator[Row]:
     yield mean_row(NAME, profile=group.profile, policy=BEST, metric=P95, values=values, unit="ms")
     for metric, value in zip(("rtt weight", "queue weight"), group.surface.best, strict=True):
         yield _row(group.profile, BEST, metric, value, "", seeds, group.seed)
-    yield _row(group.profile, fixed(PHYSICS), GAP, 1e2 * group.surface.gap(PHYSICS), "%", seeds, group.seed)
+    own, chosen_s = fixed(PHYSICS), group.surface.chosen_s
+    yield _row(group.profile, own, GAP, 1e2 * group.surface.gap(PHYSICS), "%", seeds, group.seed)
+    fair = None if chosen_s is None else 1e2 * (group.surface.at(PHYSICS) / chosen_s - 1.0)
+    yield _row(group.profile, own, CHOSEN_GAP, fair, "%", seeds, group.seed)
 
 
 def _of_start(group: Group, tuned: Tuned) -> Iterator[Row]:

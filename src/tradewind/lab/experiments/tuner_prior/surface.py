@@ -15,6 +15,7 @@ class Surface:
 
     def __init__(self, points: Mapping[Weights, Sequence[float]]) -> None:
         """Every pair of the weights that occur must be there."""
+        self._points = points
         self._mean_s = {weights: fmean(values) for weights, values in points.items()}
         self._rtt = sorted({weights.rtt for weights in points})
         self._queue = sorted({weights.queue for weights in points})
@@ -24,6 +25,19 @@ class Surface:
     def best_s(self) -> float:
         """At the best point."""
         return self._mean_s[self.best]
+
+    @property
+    def chosen_s(self) -> float | None:
+        """Of the point that is best on all other seeds, mean over seeds: the best of many is lucky on its own ones."""
+        seeds = range(len(next(iter(self._points.values()))))
+        if len(seeds) < 2:
+            return None
+
+        def others_s(weights: Weights, seed: int) -> float:
+            return sum(self._points[weights]) - self._points[weights][seed]
+
+        best = [min(self._points, key=lambda weights: others_s(weights, seed)) for seed in seeds]
+        return fmean(self._points[weights][seed] for seed, weights in zip(seeds, best, strict=True))
 
     def points(self) -> Sequence[tuple[Weights, float]]:
         """Every one with its mean, by weight."""

@@ -18,8 +18,7 @@ ARMS = (CALIBRATOR, PUBLISHED, REPAIRED)
 AGAIN = "cost;tie_s=0.0101"  # physics with other draws among near ties: what chance alone does
 STARTS = (Weights(10.0, 1.0), Weights(0.1, 1.0), Weights(1.0, 10.0), Weights(1.0, 0.1))
 SEEDS, FIRST_SEED = 20, 900
-GRID_SEEDS, OTHER_GRID_SEEDS = 5, 3  # of them, for fixed weights at the four loads, and on the other grids
-BLIND_SEEDS = 3  # for the evolution strategies
+GRID_SEEDS, BLIND_SEEDS = 5, 3  # of them, for the grid of fixed weights and for the evolution strategies
 TRACE_S, AFTER = 1_000.0, 2_000  # about 4,000 requests, of which those from this one on are counted
 QUICK_S, QUICK_AFTER, QUICK_AXIS = 30.0, 60, (1.0, 10.0)
 
@@ -52,7 +51,7 @@ def plan(options: Options) -> Sequence[Trial]:
 
 def _policies(profile: str, place: int, arms: Sequence[str], *, quick: bool) -> Iterator[str]:
     axis, loads = QUICK_AXIS if quick else AXIS, profile in SCALES
-    if place < (GRID_SEEDS if loads else OTHER_GRID_SEEDS):
+    if place < GRID_SEEDS:
         yield from (fixed(Weights(rtt, queue)) for rtt in axis for queue in axis)
     else:
         yield fixed(PHYSICS)
