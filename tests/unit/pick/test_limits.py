@@ -157,3 +157,17 @@ def test_a_suspicion_waits_for_the_next_like_request() -> None:
     made.finished(peer.decision_id, outcome(peer), 901.0)
     assert picked(made, request(5_000), now_s=910.0).cell_id == "b"
     assert picked(made, request(5_000), now_s=932.0).cell_id == "a", "so late an answer is a doubt, and soon tried"
+
+
+def test_where_a_refusal_was_not_about_length_the_next_ones_bound_nothing() -> None:
+    made = picker(cell_view("a"), cell_view("b"), rtts_s={"b": 3.0})
+    for cell_id, status, at_s in (("a", 200, 2.0), ("b", 200, 2.0), ("a", 400, 3.0)):
+        decision = picked(made, request(2_000), now_s=at_s)
+        made.finished(decision.decision_id, outcome(decision, cell_id=cell_id, status=status), at_s)
+    trial = picked(made, request(2_000), now_s=34.0)
+    made.finished(trial.decision_id, outcome(trial), 35.0)
+    for turn, tokens in enumerate((1_900, 1_500, 1_000)):
+        decision = picked(made, request(tokens), now_s=40.0 + turn)
+        made.finished(decision.decision_id, outcome(decision, cell_id="a", status=400), 40.5 + turn)
+    assert all(cell.learned.bound == inf for cell in made.fleet.cells())
+    assert picked(made, request(2_000), now_s=45.0).cell_id == "b", "others get the like meanwhile"
