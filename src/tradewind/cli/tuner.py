@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tradewind.cli import tuner_pretrain
+from tradewind.cli import tuner_check, tuner_pretrain
 from tradewind.cli.asking import asked, token
 from tradewind.cli.options import (
     DEFAULT_FILE,
@@ -114,6 +114,7 @@ def reset(
     _order(file, control, "reset", as_json=as_json)
 
 
+app.command("check", epilog="Example: tradewind tuner check --queue 0.5 --change 5")(tuner_check.check)
 app.command("pretrain", epilog="Example: tradewind tuner pretrain --trace run/gateway-0/requests.ndjson --for 300")(
     tuner_pretrain.pretrain
 )
