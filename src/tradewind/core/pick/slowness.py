@@ -47,7 +47,8 @@ class Slowness:
         ratio = clip(found, -s.calm_clip if calm else -s.clip, s.clip)
         gain = min(1.0, predicted_s / s.full_s)
         # No accident makes an idle cell faster than it is: the first ones that come sooner than thought are believed.
-        sure = 1.0 / self.first_tokens if calm and ratio < self._log else 0.0
+        mean = 1.0 / self.first_tokens
+        sure = mean if calm and mean > s.alpha and ratio < self._log else 0.0
         self._log += max(s.alpha, sure) * gain * (ratio - self._log)
         self._base += max(s.base_alpha, sure) * gain * (ratio - self._base)
         self.heard_s = max(self.heard_s, now_s)
