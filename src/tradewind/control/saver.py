@@ -49,6 +49,7 @@ class Saver:
         self._drains: dict[str, Drain | None] = {}
         self._tuner: str | None = None
         self._tuner_events: deque[TunerEventRow] = deque(maxlen=MAX_TUNER_EVENTS)
+        self._writing: Changes | None = None  # taken, and not known to be written
         self._wanted = 0  # changes asked for
         self._done = 0  # of those, written or given up on once
         self._dirty = asyncio.Event()
@@ -115,6 +116,7 @@ class Saver:
 
     async def _attempt(self) -> None:
         changes, wanted = self._take(), self._wanted
+        self._writing = changes
         whole = self._snapshot() if self.problem or self._store is None else None
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._write, changes, whole)
@@ -122,6 +124,7 @@ class Saver:
             self._failed(error)
         else:
             self._recovered()
+        self._writing = None
         async with self._progress:
             self._done = wanted
             self._progress.notify_all()
@@ -164,8 +167,9 @@ class Saver:
 
     def _finish(self) -> None:
         """At the end of the process: a last short write, bounded by SQLite's own lock timeout."""
-        changes = self._take()
-        if (changes.cells or changes.drains or changes.tuner is not None) and not self.problem:
+        for changes in (self._writing, self._take()):
+            if changes is None or changes.nothing or self.problem:
+                continue
             try:
                 self._thread.submit(self._write, changes, None).result(timeout=2.0)
             except (StoreError, TimeoutError) as error:

@@ -73,6 +73,11 @@ class Changes:
     tuner: str | None = None  # None = as it is
     tuner_events: tuple[TunerEventRow, ...] = ()  # to add
 
+    @property
+    def nothing(self) -> bool:
+        """Whether there is nothing to write."""
+        return not (self.cells or self.drains or self.tuner_events) and self.tuner is None
+
 
 class StoreError(Exception):
     """State could not be read or written. `corrupt`: the file itself is bad, so setting it aside helps."""

@@ -28,7 +28,7 @@ from tradewind.model.tuning import Sample, TuningOrder, Weights
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 20_000  # samples; beyond it the oldest are lost
-LEARN_AT_ONCE = 500  # samples, so that an operator's order waits for one such step at most
+LEARN_AT_ONCE = 50  # samples: at most one fit, for which an operator's order may have to wait
 KEEP_S = 5.0  # what a tuner keeps is saved so often, and with every event
 MAX_SAMPLE_AGE_S = 3_600.0
 RECENT = 1_500  # samples from which a check is planned
@@ -161,6 +161,8 @@ class Tuning:
                     await self._do(partial(self._learn, batch))
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
+            if self._saver is not None and self._kept != self._kept_saved:
+                self._saver.put_tuner(self._kept, ())
 
     # --- an operator's orders ---------------------------------------------------------------------------------------
 

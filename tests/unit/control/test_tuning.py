@@ -67,9 +67,9 @@ def driven(bench: Bench, script: Callable[[], Awaitable[None]]) -> None:
         try:
             await script()
         finally:
-            for task in work:
+            for task in work:  # as control ends: the saver last
                 task.cancel()
-            await asyncio.gather(*work, return_exceptions=True)
+                await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(main())
 
@@ -174,6 +174,23 @@ def test_a_restart_goes_on_with_weights_flag_and_history(tmp_path: Path) -> None
     assert (second.tuning.order.weights, second.tuning.frozen) == (Weights(1.5, 0.5), True)
     assert list(second.tuning.history) == list(first.tuning.history)
     assert second.tuning.saved(EMPTY).tuner_events == tuple(first.tuning.history)
+
+
+def test_what_was_learned_since_the_last_save_is_kept_at_an_orderly_end(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "s")
+
+    async def script() -> None:
+        tuning = bench.tuning
+        await tuning.freeze()
+        bench.tuners[0].order = bench.tuners[0].order._replace(weights=Weights(0.7, 0.7))  # as if learned, no event
+        bench.hear(1)
+        await learned(bench, 1)
+
+    driven(bench, script)
+    assert (
+        '"weights":[0.7,0.7]'
+        in asyncio.run(Saver(tmp_path / "s", incarnation="j", snapshot=lambda: EMPTY).load()).tuner
+    )
 
 
 @pytest.mark.parametrize(
