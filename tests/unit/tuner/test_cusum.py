@@ -24,11 +24,8 @@ def test_a_change_is_seen_soon_and_its_size_told(factor: float, most: int) -> No
     for seed in range(10):
         rng, detector = Random(seed), Cusum(SETTINGS, 20)
         assert not any(detector.add(rng.gauss(-0.3, 0.8)) for _ in range(3_000))
-        shift, after = None, 0
-        while shift is None:
-            after += 1
-            shift = detector.add(rng.gauss(-0.3 + log(factor), 0.8))
-        assert after <= most
+        shifts = (detector.add(rng.gauss(-0.3 + log(factor), 0.8)) for _ in range(most))
+        after, shift = next((after, shift) for after, shift in enumerate(shifts, 1) if shift is not None)
         assert shift.ratio == pytest.approx(factor, rel=0.5)
         assert shift.after <= after + 100
 

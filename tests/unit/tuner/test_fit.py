@@ -69,8 +69,18 @@ def test_exact_times_give_exact_slopes() -> None:
     assert found.prefill == pytest.approx(1.0)
 
 
+def test_neighbours_are_alike_so_errors_are_wider_than_the_residuals_say() -> None:
+    one, wide = fit(points(), FitSettings(covariance=1.0)), fitted(points())
+    assert one is not None
+    assert one.queue is not None
+    assert wide.queue is not None
+    assert wide.queue.error == pytest.approx(1.5**0.5 * one.queue.error)
+    assert wide.prefill_t == pytest.approx(one.prefill_t / 1.5**0.5)
+
+
 def test_what_does_not_vary_is_not_known() -> None:
-    assert fitted(points(rtts_s=(0.1,))).rtt is None
+    for rtt_s in (0.03, 0.1, 0.115, 0.215, 0.37, 0.6):
+        assert fitted(points(rtts_s=(rtt_s,))).rtt is None
     assert close(fitted(points(rtts_s=(0.1,))).queue, 1.0)
     assert fitted([point._replace(queue_s=0.0) for point in points()]).queue is None
     equal = [point._replace(queue_s=2.0 * point.rtt_s) for point in points()]  # nobody can tell the two apart
