@@ -15,6 +15,8 @@ from tradewind.core.tuner.tuner import Happened, Kept, Tuner, TunerEvent
 from tradewind.lab.experiments import tuner_aa
 from tradewind.lab.harness.experiment import Options, Result, Trial
 from tradewind.lab.harness.row import measured
+from tradewind.lab.simulated.constants import UnknownPolicyError
+from tradewind.lab.simulated.tuners import tuner_maker
 from tradewind.lab.tuning.bed import CURVATURE, GAP_S, LATE, Bed, Course, course_of
 from tradewind.lab.tuning.cma import Cma
 from tradewind.lab.tuning.named import lab_tuner_named
@@ -173,6 +175,14 @@ def test_unknown_tuners_are_refused_with_the_known_ones() -> None:
         lab_tuner_named("spsa", driver="bed", seed=1, start=PHYSICS, box=AS_TESTED)
     with pytest.raises(ValueError, match="tuner cma: the rtt weight"):
         lab_tuner_named("cma", driver="bed", seed=1, start=Weights(99.0, 1.0), box=AS_TESTED)
+
+
+def test_the_simulated_grid_runs_blind_searches_too() -> None:
+    make = tuner_maker(["tuner=cma", "start=10/1", "box=tested"], own=PHYSICS)
+    assert make is not None
+    assert (make(1).name, make(1).order.weights) == ("cma", FAR)
+    with pytest.raises(UnknownPolicyError, match="known: calibrator, cma, es"):
+        tuner_maker(["tuner=spsa"], own=PHYSICS)
 
 
 def test_the_experiment_counts_seeds_and_judges_those_that_are_promised() -> None:

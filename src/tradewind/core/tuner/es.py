@@ -6,7 +6,7 @@ as they are, because they are what it is compared for:
   two negative numbers that is up to 0.5 % worse;
 - the best score is never measured again, so that the luckiest window wins for ever;
 - windows of 128 overlap by 96, and a request counts where it completes, not where it was decided;
-- the whole traffic goes by the child; sigma has no upper bound; below its floor the search ends by itself.
+- the whole traffic goes by the child; sigma has no upper bound that it could reach; below its floor the search ends.
 """
 
 import random
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from math import exp, log
 
-from tradewind.core.numbers import clip
+from tradewind.core.numbers import clip, known
 from tradewind.core.tuner.box import Box
 from tradewind.core.tuner.kept import MAX_GENERATION, Reader
 from tradewind.core.tuner.orders import Orders
@@ -27,7 +27,7 @@ SIGMA, LEAST_SIGMA, SIGMA_DECAY = 0.5, 0.05, 0.817
 JUDGED, SUCCESS_RATE = 8, 0.2  # verdicts that the 1/5 rule looks back on
 TOLERANCE = 0.005
 RATIO = 0.95
-_FAR = 100.0  # e-folds: outside of every box, and a number still
+_FAR = 100.0  # e-folds: far outside of every box, and a number still
 
 
 def score_of(ttfts_s: Sequence[float]) -> float:
@@ -88,9 +88,10 @@ class Es:
         """Finished requests, in the order of their end."""
         events: list[TunerEvent] = []
         for sample in samples:
-            if self._frozen or sample.ttft_s is None or sample.driver != self.order.driver:
+            ttft_s = known(sample.ttft_s)
+            if self._frozen or ttft_s is None or ttft_s <= 0.0 or sample.driver != self.order.driver:
                 continue  # of any generation: it counts where it completes
-            self._window.append(sample.ttft_s)
+            self._window.append(ttft_s)
             self._since += 1
             if self._since >= HOP and len(self._window) == WINDOW:
                 self._since = 0
@@ -172,7 +173,7 @@ class Es:
             return
         rate = sum(self._recent) / JUDGED
         if rate > SUCCESS_RATE:
-            self._sigma /= SIGMA_DECAY
+            self._sigma = min(self._sigma / SIGMA_DECAY, _FAR)
         elif rate < SUCCESS_RATE:
             self._sigma *= SIGMA_DECAY
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from tradewind.core.tuner.box import AS_TESTED, PUBLISHED, SHIPPED, Box
-from tradewind.core.tuner.named import tuner_named
 from tradewind.lab.simulated.constants import UnknownPolicyError
+from tradewind.lab.tuning.named import lab_tuner_named
 from tradewind.model.tuning import Weights
 from tradewind.sim.tuning import MakeTuner
 
@@ -33,10 +33,10 @@ def tuner_maker(changes: Sequence[str], *, own: Weights) -> MakeTuner | None:
     box = _box(found.get("box", "published" if name == _PUBLISHED else "shipped"))
     start = _start(found["start"]) if "start" in found else box.clipped(own)
     try:
-        tuner_named(name, driver=DRIVER, seed=0, start=start, box=box)
+        lab_tuner_named(name, driver=DRIVER, seed=0, start=start, box=box)
     except ValueError as error:
         raise UnknownPolicyError(str(error)) from error
-    return lambda seed: tuner_named(name, driver=DRIVER, seed=seed, start=start, box=box)
+    return lambda seed: lab_tuner_named(name, driver=DRIVER, seed=seed, start=start, box=box)
 
 
 def _box(written: str) -> Box:
