@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tradewind.cli.tuner_orders import Json
 
 PATH = "/v1/tuner/check"
+NO_CHECK = 404  # of a control that has a tuner
 LOOK_EACH_S, SAY_EACH_S = 1.0, 15.0
 
 
@@ -52,16 +53,16 @@ def check(
     with explained(as_json=as_json):
         address, tuner = _first(file, control)
         if stop:
-            _show(_ask(address, "DELETE"), as_json=as_json)
+            _show(_ask(address, "DELETE"), as_json=as_json)  # of one that had ended already, its answer
             return
         if rtt is None and queue is None:
-            _show(_ask(address), as_json=as_json)
+            _told(_ask(address), as_json=as_json)
             return
         other = _other(tuner, rtt, queue)
         count = _count(tuner, requests, change, as_json=as_json)
         _agree(tuner, other, count, yes=yes, as_json=as_json)
         begun = _ask(address, "POST", {"other": other, "requests": count, "seed": seed})
-        _show(_followed(address) if wait else begun, as_json=as_json)
+        _told(_followed(address) if wait else begun, as_json=as_json)
 
 
 def _first(file: Path, control: str) -> "tuple[str, Json]":
@@ -127,6 +128,13 @@ def _followed(address: str) -> "Json":
     return check
 
 
+def _told(check: "Json", *, as_json: bool) -> None:
+    """Shows it; exit code 1 for one without an answer to come."""
+    _show(check, as_json=as_json)
+    if not check.get("answer") and not check.get("running"):
+        raise typer.Exit(EXIT_FAILED)
+
+
 def _show(check: "Json", *, as_json: bool) -> None:
     if as_json:
         print_json(check)
@@ -138,12 +146,17 @@ def _show(check: "Json", *, as_json: bool) -> None:
         if check.get("answer"):
             Console().print(answer_table(check))
         print(verdict(check))
-    if not check.get("answer") and not check.get("running"):
-        raise typer.Exit(EXIT_FAILED)
 
 
 def _ask(address: str, method: str = "GET", body: object = None) -> "Json":
-    reply = _send(address, PATH, method, body)
+    from tradewind.runtime.ask import AskFailed
+
+    try:
+        reply = _send(address, PATH, method, body)
+    except AskFailed as error:
+        if error.status == NO_CHECK:
+            fail("no check has begun since control's start; write other weights, e.g. --queue 0.5")
+        raise
     if not isinstance(reply, dict):
         fail(f"http://{address}{PATH} answers something else than a check")
     return reply

@@ -176,11 +176,12 @@ def test_it_need_not_wait() -> None:
 def test_without_weights_it_shows_the_newest_check_and_stops_one() -> None:
     assert "the other setting is better" in ran(FakeControl(check=ENDED)).stdout
     stopped = ran(FakeControl(check=RUNNING), "--stop")
-    assert stopped.exit_code == 1
+    assert stopped.exit_code == 0
     assert "given up and has no answer" in stopped.stdout
+    assert ran(FakeControl(check=GIVEN_UP)).exit_code == 1
     none = ran(FakeControl())
     assert none.exit_code == 1
-    assert "no check has begun" in none.stderr
+    assert "no check has begun since control's start; write other weights, e.g. --queue 0.5" in none.stderr
 
 
 def test_json_is_the_check_and_nothing_else() -> None:
