@@ -30,6 +30,9 @@ def comparing(seed: int = 1) -> tuple[Calibrator, Queues]:
     return made, bed
 
 
+PLAIN_REGIME = {"weights": None, "physics_p95_e2e_s": None, "barred": False}
+
+
 class Contrary(Queues):
     """Whatever a child is, its first tokens take three times as long."""
 
@@ -85,6 +88,7 @@ def test_a_child_that_wins_first_tokens_and_loses_answers_is_rolled_back(seed: i
     assert Happened.ROLLED_BACK in kinds(events)
     assert Happened.ACCEPTED not in kinds(events)
     assert made.order.weights == PHYSICS
+    assert Happened.PROPOSED not in kinds(events[kinds(events).index(Happened.ROLLED_BACK) :])
     reasons = [event.reason for event in events if event.what is Happened.ROLLED_BACK]
     assert all(
         "mean E2E" in reason or "mean ITL" in reason or "of the child's requests" in reason for reason in reasons
@@ -205,6 +209,25 @@ def test_creep_away_from_physics_is_rolled_back_to_it() -> None:
     assert kinds(events) == [Happened.ROLLED_BACK]
     assert "under physics at this load" in events[0].reason
     assert made.order.weights == PHYSICS
+
+
+def test_a_parent_that_is_slower_than_physics_was_is_no_place_to_go_back_to() -> None:
+    kept = comparing()[0].keep()
+    kept = {**kept, "child": None, "regime": 2, "regimes": {"2": {**PLAIN_REGIME, "physics_p95_e2e_s": 0.5}}}
+    made, bed = calibrator(settings=CalibratorSettings(fit=FitSettings(least=100))), Queues(2)
+    made.restore(kept, 0.0)
+    assert made.order.weights == wrong("rtt high")
+    events = drive(bed, made, 500, until=lambda tuner: tuner.order.weights == PHYSICS)
+    assert kinds(events) == [Happened.PROPOSED, Happened.ROLLED_BACK]
+    assert "rtt 1, queue 1 hold for all" in events[-1].reason
+
+
+def test_weights_that_send_requests_elsewhere_are_no_alarm() -> None:
+    """The far cell is slower than believed, and gets requests only after the proposal is accepted."""
+    made = calibrator(wrong("rtt high"), settings=CalibratorSettings(fit=FitSettings(least=2_500, window=2_500)))
+    events = drive(Queues(4, rate=2.0, slow={"c1": 2.5, "c2": 2.5}), made, 5_000)
+    assert Happened.ACCEPTED in kinds(events)
+    assert [event for event in events if "against expectation" in event.reason] == []
 
 
 def test_a_comparison_without_first_tokens_is_given_up() -> None:
