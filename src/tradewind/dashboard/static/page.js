@@ -78,12 +78,19 @@ function pickRow(cell) {
   return make("tr", {}, make("td", {}, cell.cell_id), ...values.map(value => make("td", { class: "number" }, value)));
 }
 
+function orderText(order) {
+  if (!order) return "no tuner";
+  const told = weights => Object.entries(weights).map(([name, value]) => `${name} ${number(value, 2)}`).join(", ");
+  const tried = order.child ? `, ${number(100 * order.child_share, 0)} % try ${told(order.child)}` : "";
+  return `tuner's order: ${told(order.weights)}${tried}`;
+}
+
 function drawPick(pick) {
   const panel = document.getElementById("pick");
   if (!pick) return panel.replaceChildren();
   const refusals = Object.entries(pick.refusals).map(([kind, count]) => `${count} ${kind}`).join(", ");
   const off = pick.classes.filter(row => row.alert).map(row => `class table is off for ${row.hardware || "unknown hardware"}`);
-  const words = [`policy ${pick.policy}`, `${pick.picks} picks at ${number(pick.decision_us, 0)} us`, `${pick.ties} drawn`,
+  const words = [`policy ${pick.policy}`, orderText(pick.tuner), `${pick.picks} picks at ${number(pick.decision_us, 0)} us`, `${pick.ties} drawn`,
     `${pick.in_flight} in flight`, `${pick.moved} served elsewhere`, `${pick.left} left to the weights`, `${pick.late} too late`,
     `${pick.refused} refused`, `no cell: ${refusals || "never"}`, `${pick.expired} expired`, `${pick.unknown} unknown`,
     `${pick.faults} faults`, `${pick.policy_failures} failures of the policy file`, `${pick.index_blocks} blocks in the index`, ...off];
