@@ -16,7 +16,20 @@ from tradewind.measure.record import Failure
 from tradewind.model.cell import CellState
 from tradewind.model.view import CellView, GridView
 from tradewind.sim.disturbances import PROFILES, described
-from tradewind.sim.faults import Change, Contended, Cut, Effect, Engine, Exporter, Foreign, Heated, Host, Limit, Noise
+from tradewind.sim.faults import (
+    Change,
+    Contended,
+    Cut,
+    Detour,
+    Effect,
+    Engine,
+    Exporter,
+    Foreign,
+    Heated,
+    Host,
+    Limit,
+    Noise,
+)
 from tradewind.sim.grid import RunResult, SimGrid
 from tradewind.sim.invariants import InvariantBrokenError, run_checked
 from tradewind.sim.policy import Policy
@@ -232,6 +245,18 @@ def test_noise_is_drawn_alike_for_every_policy_and_shows_in_probes() -> None:
     assert len(set(ours)) > 100
     jitters = [way.deviation_s or 0.0 for way in grids[0].gateways[0].ways]
     assert jitters[CELL] > 5 * max(jitter for index, jitter in enumerate(jitters) if index != CELL)
+
+
+def test_a_detour_makes_the_way_longer_for_requests_and_probes() -> None:
+    grid = SimGrid(world((1.0, Detour(factor=3.0)), (6.0, Detour(factor=1.0))), in_turn([]), seed=5)
+    way = grid.gateways[0].ways[CELL]
+    seen = []
+    while grid.step():
+        if way.rtt_s is not None:
+            seen.append((grid.loop.now_s, way.rtt_s / grid.scenario.rtts_s[0][CELL]))
+    assert max(ratio for at_s, ratio in seen if at_s < 1.0) < 1.6
+    assert min(ratio for at_s, ratio in seen if 3.0 < at_s < 6.0) > 2.4
+    assert max(ratio for at_s, ratio in seen if at_s > 8.0) < 1.6
 
 
 @pytest.mark.parametrize("profile", PROFILES)

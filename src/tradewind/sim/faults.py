@@ -75,6 +75,13 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Detour:
+    """The way to the cell has become longer: its round trip takes `factor` as long as declared; 1: no more."""
+
+    factor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Foreign:
     """One request that came past all gateways of the grid."""
 
@@ -82,7 +89,7 @@ class Foreign:
     output_tokens: int
 
 
-Effect = Slow | Heated | Contended | Engine | Host | Limit | Exporter | Cut | Noise | Foreign
+Effect = Slow | Heated | Contended | Engine | Host | Limit | Exporter | Cut | Noise | Detour | Foreign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

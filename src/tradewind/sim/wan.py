@@ -34,6 +34,7 @@ class WanPath:
 
     def __init__(self, *, base_s: float, profile: WanProfile, rng: random.Random) -> None:
         self.base_s = base_s
+        self.factor = 1.0  # of every round trip, as things are now
         self._profile = profile
         self._rng = rng
         self._keep = math.exp(-_GRID_S / profile.wander_tau_s)
@@ -43,7 +44,7 @@ class WanPath:
 
     def rtt_s(self, at_s: float) -> float:
         """Round trip without jitter; any order of times is fine."""
-        rtt_s = self.base_s * max(_LEAST_RATIO, 1.0 + self._wander_at(at_s))
+        rtt_s = self.factor * self.base_s * max(_LEAST_RATIO, 1.0 + self._wander_at(at_s))
         return rtt_s * self._spike_at(at_s) if self._spikes else rtt_s
 
     def connect_s(self, at_s: float) -> float:

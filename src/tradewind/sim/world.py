@@ -12,6 +12,7 @@ from tradewind.sim.faults import (
     Change,
     Contended,
     Cut,
+    Detour,
     Engine,
     Exporter,
     Foreign,
@@ -61,6 +62,9 @@ class World:
             case Noise(deviation_s=deviation_s):
                 for _, way in self._ways(change.cell):
                     way.noise_s = deviation_s
+            case Detour(factor=factor):
+                for _, way in self._ways(change.cell):
+                    way.path.factor = factor
             case Foreign(prompt_tokens=prompt, output_tokens=output):
                 number = self.attempts.number()
                 self.foreign += 1

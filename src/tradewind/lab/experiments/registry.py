@@ -25,6 +25,7 @@ NAMES: dict[str, str] = {  # name: module with an EXPERIMENT
     "scale": "scale",
     "peers": "peers",
     "tuner-aa": "tuner_aa",
+    "tuner-change": "tuner_change",
     "tuner-trap": "tuner_trap",
     "tuner-prior": "tuner_prior.experiment",
     "validate-engine": "validate_engine.experiment",

@@ -24,6 +24,7 @@ ITEMS: Sequence[Item] = (
     Item(item="6/1", title="tuners where weights have no effect", run=claims_of("tuner-aa")),
     Item(item="6/2", title="tuners from priors that are 10x wrong", run=claims_of("tuner-prior")),
     Item(item="6/3", title="the trap of a queue weight of 0", run=claims_of("tuner-trap")),
+    Item(item="6/4", title="tuners while the world changes", run=claims_of("tuner-change")),
     Item(item="6/5", title="learned rates: a wrong table, a halved cell", run=claims_of("rates")),
     Item(item="6/7", title="the calibrator live, while the grid changes and control dies", run=_live),
 )
