@@ -259,12 +259,13 @@ def test_it_goes_on_where_it_was() -> None:
 
 def test_a_restart_ends_a_comparison_and_old_decisions_do_not_count() -> None:
     made, bed = comparing()
-    inside = sample(made.order, child=True, dispatched_s=bed.now_s - 0.1)
+    before = list(ended(bed, made, 1_000))
     other = calibrator()
     events = other.restore(made.keep(), bed.now_s)
     assert kinds(list(events)) == [Happened.VOIDED]
     assert other.order.child is None
-    assert other.learn([inside] * 1_000, bed.now_s + 1.0) == []
+    assert len(before) > 900
+    assert other.learn(before, bed.now_s) == []
     drive(bed, other, 1_000)
     assert other.order.weights == PHYSICS
 
