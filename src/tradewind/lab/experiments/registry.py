@@ -26,6 +26,7 @@ NAMES: dict[str, str] = {  # name: module with an EXPERIMENT
     "peers": "peers",
     "tuner-aa": "tuner_aa",
     "tuner-change": "tuner_change",
+    "tuner-windows": "tuner_windows",
     "tuner-trap": "tuner_trap",
     "tuner-prior": "tuner_prior.experiment",
     "validate-engine": "validate_engine.experiment",

@@ -26,5 +26,6 @@ ITEMS: Sequence[Item] = (
     Item(item="6/3", title="the trap of a queue weight of 0", run=claims_of("tuner-trap")),
     Item(item="6/4", title="tuners while the world changes", run=claims_of("tuner-change")),
     Item(item="6/5", title="learned rates: a wrong table, a halved cell", run=claims_of("rates")),
+    Item(item="6/6", title="weights tuned on one window, judged on two", run=claims_of("tuner-windows")),
     Item(item="6/7", title="the calibrator live, while the grid changes and control dies", run=_live),
 )
