@@ -16,7 +16,7 @@ from tradewind.lab.experiments.tuner_prior.rows import (
 )
 from tradewind.lab.experiments.tuner_prior.surface import AXIS, Surface, in_force, settled, worst_gap
 from tradewind.lab.experiments.tuner_prior.trials import AGAIN, CALIBRATOR, STARTS, fixed, tuned
-from tradewind.lab.harness.experiment import Options, Result, Trial
+from tradewind.lab.harness.experiment import Argument, Options, Result, Trial
 from tradewind.lab.harness.row import measured
 from tradewind.lab.simulated.policies import maker
 from tradewind.model.tuning import PHYSICS, Weights
@@ -129,7 +129,7 @@ def test_the_full_plan_is_every_grid_every_prior_and_all_its_policies_can_be_mad
         of = [trial for trial in plan if trial.args["profile"] == profile]
         for start in STARTS:
             assert sum(trial.args["policy"] == tuned(CALIBRATOR, start) for trial in of) == 20
-    for policy in {str(trial.args["policy"]) for trial in plan}:
+    for policy in {str(trial.args["policy"]) for trial in plan} - {AGAIN}:
         assert isinstance(maker(policy), WithTuner) is (";start=" in policy)
 
 
@@ -139,6 +139,16 @@ def test_every_grid_has_about_the_same_load_per_cell_and_its_own_trouble() -> No
     assert six.for_s == one.for_s / 2  # the same requests in half of the time
     assert {change.cell for change in noisy.changes} == {0, 1, 2}
     assert not one.changes
+
+
+def test_physics_against_itself_has_other_draws_and_nothing_else() -> None:
+    def ran(policy: str) -> Result:
+        args: dict[str, Argument] = {"profile": "scale 1", "policy": policy, "seed": 900, "trace_s": 40.0, "after": 0}
+        return trials.run(Trial(experiment="tuner-prior", args=args))
+
+    again, physics, plain = (ran(policy) for policy in (AGAIN, fixed(PHYSICS), "cost"))
+    assert again != physics == plain
+    assert again["requests"] == physics["requests"]
 
 
 def test_the_quick_form_moves_from_plan_to_figures() -> None:

@@ -1,5 +1,6 @@
 """What is run: fixed weights at every point of a grid, and tuners from priors that are 10x wrong."""
 
+import random
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -8,14 +9,20 @@ from tradewind.lab.experiments.tuner_prior.grids import PROFILES, SCALES, grid
 from tradewind.lab.experiments.tuner_prior.surface import AXIS
 from tradewind.lab.harness.experiment import Options, Result, Trial
 from tradewind.lab.simulated.nine import number, ran, text
+from tradewind.lab.simulated.policies import maker
 from tradewind.measure.statistics import percentile
+from tradewind.model.decision import Decision, Refusal
+from tradewind.model.request import Request
 from tradewind.model.tuning import PHYSICS, Weights
+from tradewind.sim.policy import Policy
+from tradewind.sim.scenario import Scenario
+from tradewind.sim.steered import PicksPolicy
 from tradewind.sim.tuning import TuningHistory
 
 NAME = "tuner-prior"
 CALIBRATOR, PUBLISHED, REPAIRED = "cost;tuner=calibrator", "cost;tuner=es", "cost;tuner=es-repaired"
 ARMS = (CALIBRATOR, PUBLISHED, REPAIRED)
-AGAIN = "cost;tie_s=0.0101"  # physics with other draws among near ties: what chance alone does
+AGAIN = "cost, drawn again"  # physics with other draws among near ties: what chance alone does
 STARTS = (Weights(10.0, 1.0), Weights(0.1, 1.0), Weights(1.0, 10.0), Weights(1.0, 0.1))
 SEEDS, FIRST_SEED = 20, 900
 GRID_SEEDS, BLIND_SEEDS = 5, 3  # of them, for the grid of fixed weights and for the evolution strategies
@@ -68,7 +75,9 @@ def run(trial: Trial) -> Result:
     """One run: its tail after the first requests, and the weights that it went by."""
     profile, after = PROFILES[text(trial, "profile")], int(number(trial, "after"))
     scenario = grid(text(trial, "profile"), trace_s=number(trial, "trace_s"))
-    done = ran(scenario, text(trial, "policy") + profile.suffix, seed=int(number(trial, "seed")))
+    written = text(trial, "policy")
+    policy = _redrawn if written == AGAIN else f"{written}{profile.suffix}"
+    done = ran(scenario, policy, seed=int(number(trial, "seed")))
     late = [record for record in done.records[after:] if record.ok]
     return {
         "requests": len(done.records),
@@ -77,6 +86,25 @@ def run(trial: Trial) -> Result:
         "e2e_p95_s": percentile([record.e2e_s for record in late if record.e2e_s is not None], 0.95),
         **_of_tuner(done.result.tuning, [record.intended_s for record in done.records]),
     }
+
+
+class _Redrawn(PicksPolicy):
+    """Draws among near ties as the policy inside would one draw later."""
+
+    _begun = False
+
+    def pick(self, request: Request, *, now_s: float, rng: random.Random) -> Decision | Refusal:
+        """One draw is thrown away before the first request."""
+        if not self._begun:
+            self._begun = True
+            rng.random()
+        return super().pick(request, now_s=now_s, rng=rng)
+
+
+def _redrawn(scenario: Scenario) -> Policy:
+    made = maker("cost")(scenario)
+    assert isinstance(made, PicksPolicy)
+    return _Redrawn(made.steer, made.picker)
 
 
 def _of_tuner(history: TuningHistory | None, arrivals_s: Sequence[float]) -> Result:
