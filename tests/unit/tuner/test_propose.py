@@ -62,9 +62,11 @@ def test_only_the_way_back_is_open_when_it_is_barred() -> None:
     assert asked(four, tenth, Weights(1.0, 10.0)) == Weights(4.0, 1.0)
     assert asked(four, tenth, Weights(1.0, 10.0), homewards=True) == Weights(1.0, 1.0)
     assert asked(four, SURE, homewards=True) is None
+    assert asked(SURE, Ratio(0.1, 0.01), Weights(1.0, 5.0), homewards=True) == Weights(1.0, 1.0)  # and not beyond
 
 
-def test_leaving_is_going_farther_in_any_weight() -> None:
+def test_leaving_is_going_elsewhere_than_to_the_default_in_any_weight() -> None:
     assert leaves_physics(Weights(1.0, 0.3), PHYSICS)
     assert leaves_physics(Weights(1.0, 3.0), Weights(10.0, 1.0))
-    assert not leaves_physics(Weights(0.5, 1.0), Weights(10.0, 1.0))
+    assert leaves_physics(Weights(0.5, 1.0), Weights(10.0, 1.0))
+    assert not leaves_physics(Weights(2.0, 1.0), Weights(10.0, 0.1))

@@ -1,6 +1,5 @@
 """Which weights a fit asks for: the physical default unless first tokens show otherwise, in bounded steps."""
 
-from math import log
 from typing import NamedTuple
 
 from tradewind.core.numbers import clip
@@ -23,8 +22,10 @@ def propose(fitted: Fit, now: Weights, box: Box, settings: ProposalSettings, *, 
     child = box.clipped(
         Weights(_target(fitted.rtt, now.rtt, settings), _target(fitted.queue, now.queue, settings)),
     )
-    rtt = child.rtt if _worth(child.rtt, now.rtt, settings, homewards=homewards) else now.rtt
-    queue = child.queue if _worth(child.queue, now.queue, settings, homewards=homewards) else now.queue
+    if homewards:
+        child = Weights(*map(_on_the_way, child, now))
+    rtt = child.rtt if _worth(child.rtt, now.rtt, settings) else now.rtt
+    queue = child.queue if _worth(child.queue, now.queue, settings) else now.queue
     child = box.clipped(Weights(rtt, queue))
     if child == now:
         return None
@@ -45,12 +46,13 @@ def propose(fitted: Fit, now: Weights, box: Box, settings: ProposalSettings, *, 
 
 
 def leaves_physics(child: Weights, parent: Weights) -> bool:
-    """Whether a weight is farther from the physical default than before."""
-    return any(_farther(one, other) for one, other in zip(child, parent, strict=True))
+    """Whether a weight goes elsewhere than towards the physical default, beyond it for instance."""
+    return any(_on_the_way(one, other) != one for one, other in zip(child, parent, strict=True))
 
 
-def _farther(child: float, now: float) -> bool:
-    return abs(log(child)) > abs(log(now)) + 1e-9
+def _on_the_way(child: float, now: float) -> float:
+    """The nearest between here and 1."""
+    return clip(child, min(now, 1.0), max(now, 1.0))
 
 
 def figures(fitted: Fit) -> tuple[tuple[str, float], ...]:
@@ -81,9 +83,7 @@ def _wanted(ratio: Ratio, reach: float, settings: ProposalSettings) -> float:
     return ratio.value if ratio.value > reach else max(settings.floor, ratio.value)
 
 
-def _worth(child: float, now: float, settings: ProposalSettings, *, homewards: bool) -> bool:
-    if homewards and _farther(child, now):
-        return False
+def _worth(child: float, now: float, settings: ProposalSettings) -> bool:
     return max(child / now, now / child) > 1.0 + settings.least_change
 
 
