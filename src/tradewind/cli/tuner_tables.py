@@ -56,7 +56,7 @@ def history_table(found: Json) -> Table:
         table.add_column(name, overflow="fold")
     for row in rows if isinstance(rows, list) else []:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["at_unix_s"]))
-        child = f" (tries {weights(row['child'])})" if row["child"] else ""
+        child = f" (child {weights(row['child'])})" if row["child"] else ""
         table.add_row(when, row["what"].replace("_", " "), weights(row["weights"]) + child, row["reason"])
     if not table.row_count:
         table.add_row("", "", "", "nothing happened yet")

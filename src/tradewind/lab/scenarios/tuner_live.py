@@ -67,9 +67,12 @@ async def ten_minutes(grid: LiveGrid, options: TunerOptions, *, state_dir: str) 
 async def _script(grid: LiveGrid, observer: Observer, options: TunerOptions) -> list[Check]:
     found: dict[str, list[Check]] = {}
 
-    async def at(share: float, act: Callable[[], Awaitable[object]]) -> object:
+    async def until(share: float) -> None:
         await asyncio.sleep(max(0.0, share * options.for_s - observer.now_s))
-        return await act()
+
+    async def at(share: float, act: Callable[[], Awaitable[None]]) -> None:
+        await until(share)
+        await act()
 
     async def killed() -> None:
         found["killed"] = await control_killed(grid, down_s=options.down_s)
@@ -83,28 +86,36 @@ async def _script(grid: LiveGrid, observer: Observer, options: TunerOptions) -> 
         found["ordered"] = await orders_act(grid)
 
     async def changes() -> None:
-        cell, path = grid.cell_ids[1], (grid.gateway.site, grid.gateway.site)
-        tripled = {"rtt_ms": 3 * FAR_WAN_MS[0][0]}
-        ids: list[int] = []
-
-        async def begin(fault: str, **where: object) -> None:
-            ids.append(await grid.inject(fault, **where))  # type: ignore[arg-type]
-
-        await at(options.halved[0], lambda: begin("slow", cell=cell, params={"factor": 2.0, "terms": SLOW_TERMS}))
-        await at(options.tripled[0], lambda: begin("jitter", path=path, params=tripled))
-        await at(options.halved[1], lambda: grid.clear(ids[0]))
-        await at(options.tripled[1], lambda: grid.clear(ids[1]))
+        found["changes"] = await _changes(grid, options, until)
 
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_awaited(at(options.tried, tried)))
+        tasks.create_task(at(options.tried, tried))
         tasks.create_task(changes())
-        tasks.create_task(_awaited(at(options.killed, killed)))
-        tasks.create_task(_awaited(at(options.ordered, ordered)))
-    return [check for name in ("tried", "killed", "ordered") for check in found[name]]
+        tasks.create_task(at(options.killed, killed))
+        tasks.create_task(at(options.ordered, ordered))
+    return [check for name in ("tried", "changes", "killed", "ordered") for check in found[name]]
 
 
-async def _awaited(work: Awaitable[object]) -> None:
-    await work
+async def _changes(grid: LiveGrid, options: TunerOptions, until: Callable[[float], Awaitable[None]]) -> list[Check]:
+    """Halve a cell and triple the nearest path, one inside the other, and see that the gateway has noticed."""
+    near, halved = grid.cell_ids[0], grid.cell_ids[1]
+    path = (grid.gateway.site, grid.gateway.site)
+    await until(options.halved[0])
+    before = await grid.cells()
+    slow = await grid.inject("slow", cell=halved, params={"factor": 2.0, "terms": SLOW_TERMS})
+    await until(options.tripled[0])
+    tripled = await grid.inject("jitter", path=path, params={"rtt_ms": 3 * FAR_WAN_MS[0][0]})
+    await until(options.halved[1])
+    after = await grid.cells()
+    await grid.clear(slow)
+    await until(options.tripled[1])
+    await grid.clear(tripled)
+    was_s, is_s, learned = before[near].rtt_s, after[near].rtt_s, after[halved].picked
+    ratio = is_s / was_s if was_s and is_s else None
+    return [
+        at_least("RTT of the nearest cell, over before, as the gateway sees it", ratio, 2.5),
+        reported("slowness of the halved cell, as learned", learned.slowness if learned else None),
+    ]
 
 
 # --- what is checked -------------------------------------------------------------------------------------------------
