@@ -230,6 +230,18 @@ def test_weights_that_send_requests_elsewhere_are_no_alarm() -> None:
     assert [event for event in events if "against expectation" in event.reason] == []
 
 
+@pytest.mark.parametrize("value", [0.0, -1.0, 5e-324, 1e300, float("inf")])
+def test_times_that_cannot_be_teach_nothing(value: float) -> None:
+    made, plain = calibrator(wrong("rtt high")), calibrator(wrong("rtt high"))
+    heard = list(ended(Queues(1), plain, 320))
+    odd = sample(made.order, dispatched_s=5.0, ttft_s=value, e2e_s=value, itl_s=value)
+    before = [*heard[:200], *(one for one in (odd, odd._replace(ttft_s=0.4, prefill_s=-1.0)) for _ in range(3))]
+    made.learn([*before, *heard[200:]], 999.0)
+    plain.learn(heard, 999.0)
+    assert made.order == plain.order
+    assert made.order.child == PHYSICS
+
+
 def test_a_comparison_without_first_tokens_is_given_up() -> None:
     made, bed = comparing()
     events: list[TunerEvent] = []

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.tuner.bed import sample, wrong
@@ -89,6 +89,9 @@ STEPS = st.lists(
 )
 
 
+EXTREME = {"generation": 1, "ttft_s": 5e-324, "rtt_s": 3_600.0, "queue_s": 3_600.0, "prefill_s": 3_600.0}
+
+
 def made_of(step: Burst, order: TuningOrder, now_s: float) -> list[Sample]:
     """Linear in what was believed, in three cells, both arms in turn."""
     made = []
@@ -168,7 +171,8 @@ class Checked:
         self.generation = order.generation
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None)
+@example(steps=[EXTREME] * 120, start=PHYSICS)
 @given(steps=STEPS, start=st.sampled_from((PHYSICS, wrong("rtt high"), wrong("queue low"))))
 def test_a_calibrator_never_leaves_its_box_and_generations_never_fall(steps: list[Any], start: Weights) -> None:
     """INV-23."""

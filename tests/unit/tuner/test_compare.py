@@ -21,7 +21,6 @@ def comparison(*, physics_p95_s: float | None = None, leaves_physics: bool = Fal
         leaves_physics=leaves_physics,
         settings=SETTINGS,
         physics_p95_s=physics_p95_s,
-        most_s=3_600.0,
     )
 
 
@@ -140,6 +139,14 @@ def test_requests_without_a_first_token_do_not_fill_the_window_and_are_given_up(
         unknown = sample(ORDER, child=number % 2 == 1, dispatched_s=float(number), ttft_s=None, itl_s=None)
         assert compare.add(unknown) is None
     assert compare.starved
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 5e-324, 1e300, float("inf")])
+def test_times_that_cannot_be_are_not_believed(value: float) -> None:
+    compare, rng = comparison(), Random(5)
+    for number in range(1_000):
+        assert compare.add(request(rng, number)._replace(ttft_s=value, e2e_s=value, itl_s=value)) is None
+    assert compare.measured == 0
 
 
 def test_unknown_is_not_zero_in_any_guard() -> None:

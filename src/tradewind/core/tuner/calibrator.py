@@ -6,7 +6,7 @@ from math import log
 
 from tradewind.core.numbers import known
 from tradewind.core.tuner.box import Box
-from tradewind.core.tuner.compare import Comparison, Verdict, slower_than_physics
+from tradewind.core.tuner.compare import Comparison, Verdict, believable, slower_than_physics
 from tradewind.core.tuner.cusum import Shift, Watch
 from tradewind.core.tuner.fit import Point, fit
 from tradewind.core.tuner.kept import MAX_GENERATION, Reader
@@ -179,9 +179,13 @@ class Calibrator:
 
     def _point(self, sample: Sample) -> Point | None:
         """None if the first token is unknown, or a time cannot be."""
-        ttft_s, most_s = known(sample.ttft_s), self._settings.most_s
+        compare, ttft_s = self._settings.compare, sample.ttft_s
         believed = (sample.rtt_s, sample.queue_s, sample.prefill_s)
-        if ttft_s is None or not 0.0 < ttft_s <= most_s or not all(0.0 <= value <= most_s for value in believed):
+        if (
+            ttft_s is None
+            or not believable(ttft_s, compare)
+            or not all(0.0 <= value <= compare.most_s for value in believed)
+        ):
             return None
         return Point(ttft_s, *believed)
 
@@ -204,7 +208,6 @@ class Calibrator:
             leaves_physics=leaves_physics(proposal.weights, parent),
             settings=self._settings.compare,
             physics_p95_s=regime.physics_p95_s,
-            most_s=self._settings.most_s,
         )
         reason = f"{share:.0%} of the requests try {_said(proposal.weights)}: {proposal.reason}"
         self._tell(Happened.PROPOSED, now_s, events, reason, proposal.figures)
@@ -244,8 +247,8 @@ class Calibrator:
 
     def _look_after(self, sample: Sample, now_s: float, events: _Events) -> None:
         """Without a comparison: E2E under physics is the reference that other weights are held against."""
-        e2e_s = known(sample.e2e_s)
-        if not self._orders.has(sample) or e2e_s is None or not 0.0 < e2e_s <= self._settings.most_s:
+        e2e_s = sample.e2e_s
+        if not self._orders.has(sample) or e2e_s is None or not believable(e2e_s, self._settings.compare):
             return
         if self.order.weights == self._physics:
             self._regime().under_physics(e2e_s, self._settings.regime)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from math import log, sqrt
 from typing import NamedTuple
 
-from tradewind.core.numbers import known
 from tradewind.core.tuner.settings import CompareSettings
 from tradewind.model.tuning import Sample
 
@@ -51,14 +50,12 @@ class Comparison:
         leaves_physics: bool = False,
         settings: CompareSettings,
         physics_p95_s: float | None,
-        most_s: float,
     ) -> None:
         self._driver = driver
         self._generation = generation
         self._leaves_physics = leaves_physics
         self._settings = settings
         self._physics_p95_s = physics_p95_s
-        self._most_s = most_s
         self._parent, self._child = _Arm(), _Arm()
         self._ended = 0
         self._late = 0  # ended after the window was full
@@ -103,8 +100,8 @@ class Comparison:
             (sample.e2e_s, arm.e2es_s),
             (sample.itl_s, arm.itls_s),
         ):
-            if (number := known(value)) is not None and 0.0 < number <= self._most_s:
-                values.append(number)
+            if value is not None and believable(value, self._settings):
+                values.append(value)
 
     def _verdict(self) -> Verdict:
         s = self._settings
@@ -227,6 +224,11 @@ def slower_than_physics(
         f"{beyond / count:.1%} are beyond {settings.physics_ratio:g} times that, 5 % would be"
     )
     return reason, (("p95_e2e_s", p95_s), ("physics_p95_e2e_s", physics_p95_s))
+
+
+def believable(value_s: float, settings: CompareSettings) -> bool:
+    """Whether a request can have taken so long."""
+    return settings.least_s <= value_s <= settings.most_s
 
 
 def quantile(values: Sequence[float], at: float) -> float:

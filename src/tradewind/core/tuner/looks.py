@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from math import expm1, log, log1p
 
-from tradewind.core.numbers import known
 from tradewind.core.tuner.adjust import Difference, Measured, adjusted_difference
-from tradewind.core.tuner.compare import Comparison, Verdict
+from tradewind.core.tuner.compare import Comparison, Verdict, believable
 from tradewind.core.tuner.settings import CompareSettings
 from tradewind.model.tuning import Sample
 
@@ -22,7 +21,6 @@ class LookSettings:
     z: float = 2.4
     give_up_z: float = 0.4  # of the harm, at any look: the rest of the requests is better spent (own choice)
     guards: CompareSettings = field(default_factory=lambda: CompareSettings(window=_UNBOUNDED))
-    most_s: float = 3_600.0  # a time beyond this is not believed
 
 
 class Looks:
@@ -35,7 +33,6 @@ class Looks:
             generation=generation,
             settings=settings.guards,
             physics_p95_s=None,
-            most_s=settings.most_s,
         )
         self._owner = (driver, generation)
         self._seen: list[tuple[float, bool, Measured]] = []  # when decided, by the child, what became of it
@@ -52,8 +49,8 @@ class Looks:
             return None
         if (breach := self._guards.add(sample)) is not None:
             return breach
-        s, ttft_s = self._settings, known(sample.ttft_s)
-        if ttft_s is None or not 0.0 < ttft_s <= s.most_s:
+        s, ttft_s = self._settings, sample.ttft_s
+        if ttft_s is None or not believable(ttft_s, s.guards):
             return None
         measured = Measured(log(ttft_s), log1p(sample.least_uncached_tokens), log1p(sample.prompt_tokens))
         self._seen.append((sample.dispatched_s, sample.child, measured))

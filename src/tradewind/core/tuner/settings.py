@@ -42,6 +42,8 @@ class CompareSettings:
     grace: int = 60  # that may end after them: slow ones that were decided before (own choice)
     starved: int = 3_000  # requests of any kind, after which a window that is not full is given up (own choice)
     z: float = 1.64
+    least_s: float = 1e-5  # shorter and longer times are not believed: one of them would be most of a mean
+    most_s: float = 3_600.0
     winsor: float = 0.97  # quantile at which first tokens are cut for their mean
     guard_ratio: float = 1.03  # mean E2E and mean ITL, child over parent
     top_share: float = 0.70  # of the child's requests, on one cell
@@ -88,4 +90,3 @@ class CalibratorSettings:
     cusum: CusumSettings = field(default_factory=CusumSettings)
     regime: RegimeSettings = field(default_factory=RegimeSettings)
     ingest_s: float = 0.015  # what an engine takes to read a request: part of the expected time
-    most_s: float = 3_600.0  # a time beyond this is not believed

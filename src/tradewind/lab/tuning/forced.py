@@ -28,7 +28,6 @@ def by_calibrator(driver: str, generation: int, parent: Weights) -> Compares:
         leaves_physics=parent == PHYSICS,
         settings=settings.compare,
         physics_p95_s=None,
-        most_s=settings.most_s,
     )
 
 
