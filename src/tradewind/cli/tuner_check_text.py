@@ -15,7 +15,7 @@ def spread_in(tuner: Json) -> tuple[Spread, str]:
     row = tuner.get("spread")
     if isinstance(row, Mapping):
         return Spread(**{name: float(row[name]) for name in Spread._fields}), "as recent requests spread"
-    return STUDY, "as first tokens usually spread: control has heard too few requests to say"
+    return STUDY, "under an even load: control has heard too few requests to say"
 
 
 def requests_for(change: float, tuner: Json) -> int:

@@ -21,6 +21,7 @@ from tradewind.control.rows_tuner import CheckSeen, event_row
 from tradewind.control.saver import Saver
 from tradewind.control.store import MAX_TUNER_EVENTS, Saved
 from tradewind.core.tuner.box import Box
+from tradewind.core.tuner.power import ENOUGH_SAMPLES
 from tradewind.core.tuner.switchback import Check, Switchback
 from tradewind.core.tuner.tuner import Happened, Tuner, TunerEvent
 from tradewind.model.tuning import Sample, TuningOrder, Weights
@@ -31,7 +32,7 @@ MAX_WAITING = 20_000  # samples; beyond it the oldest are lost
 LEARN_AT_ONCE = 50  # samples: at most one fit, for which an operator's order may have to wait
 KEEP_S = 5.0  # what a tuner keeps is saved so often, and with every event
 MAX_SAMPLE_AGE_S = 3_600.0
-RECENT = 1_500  # samples from which a check is planned
+RECENT = ENOUGH_SAMPLES  # from which a check is planned
 
 Make = Callable[[str], Tuner]  # driver -> a fresh one
 

@@ -4,7 +4,8 @@ The error of a mean of logarithms is sd / sqrt(n), that of the 95 % quantile 2.1
 sqrt(n) for the sd of 0.8 that first tokens have in the tuner study. So the quantile needs 4.5 times the requests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from math import ceil, log, sqrt
 from statistics import NormalDist, fmean, pstdev
 from typing import NamedTuple
@@ -19,6 +20,8 @@ BLOCK, DISCARD = 600, 100  # requests of one block, and those of it right after 
 PAIR = 2 * BLOCK
 LEAST, MOST = 8_000, 200_000  # requests of a check
 LEAST_SAMPLES = 200  # for a spread that was seen
+STRETCHES, LEAST_STRETCH = 8, 100  # for the waves of load in it: how many, and requests of one
+ENOUGH_SAMPLES = 10 * (BLOCK - DISCARD)  # for stretches as long as what counts of a block
 POWER_Z = NormalDist().inv_cdf(0.80)
 RATIO = 0.95
 _NEAR = 0.025  # to both sides of the quantile, for the slope there
@@ -36,17 +39,39 @@ STUDY = Spread(p95_ttft=1.69, log_ttft=0.8, mean_e2e=0.8)  # lognormal, sd 0.8
 
 
 def spread_of(samples: Sequence[Sample]) -> Spread | None:
-    """As it was in these requests; None if too few say when their first token came, and when they ended."""
-    ttfts_s = [value for sample in samples if (value := known(sample.ttft_s)) is not None and value > 0.0]
-    e2es_s = [value for sample in samples if (value := known(sample.e2e_s)) is not None and value > 0.0]
-    if min(len(ttfts_s), len(e2es_s)) < LEAST_SAMPLES:
+    """As it was in these requests, in the order of their end; None if too few say when they began to answer and ended.
+
+    Load comes in waves, and neighbouring stretches may differ by more than their requests do: the larger counts.
+    """
+    known_both = [pair for sample in samples if (pair := _times(sample)) is not None]
+    if len(known_both) < LEAST_SAMPLES:
         return None
+    ttfts_s, e2es_s = ([pair[side] for pair in known_both] for side in (0, 1))
     slope = log(quantile(ttfts_s, RATIO + _NEAR) / quantile(ttfts_s, RATIO - _NEAR)) / (2.0 * _NEAR)
     return Spread(
-        p95_ttft=sqrt(RATIO * (1.0 - RATIO)) * slope,
-        log_ttft=pstdev([log(value) for value in ttfts_s]),
-        mean_e2e=pstdev(e2es_s) / fmean(e2es_s),
+        p95_ttft=max(sqrt(RATIO * (1.0 - RATIO)) * slope, _waves(ttfts_s, lambda part: log(quantile(part, RATIO)))),
+        log_ttft=max(
+            pstdev([log(value) for value in ttfts_s]),
+            _waves(ttfts_s, lambda part: fmean([log(value) for value in part])),
+        ),
+        mean_e2e=max(pstdev(e2es_s) / fmean(e2es_s), _waves(e2es_s, lambda part: log(fmean(part)))),
     )
+
+
+def _times(sample: Sample) -> tuple[float, float] | None:
+    """TTFT and E2E, if both are known."""
+    ttft_s, e2e_s = known(sample.ttft_s), known(sample.e2e_s)
+    return None if ttft_s is None or e2e_s is None or min(ttft_s, e2e_s) <= 0.0 else (ttft_s, e2e_s)
+
+
+def _waves(values: Sequence[float], log_of: Callable[[Sequence[float]], float]) -> float:
+    """What chance and load make of two neighbouring stretches, as long as a block if there are enough requests."""
+    length = min(BLOCK - DISCARD, len(values) // STRETCHES)
+    if length < LEAST_STRETCH:
+        return 0.0
+    figures = [log_of(values[at : at + length]) for at in range(0, len(values) - length + 1, length)]
+    squares = [(after - before) ** 2 for before, after in pairwise(figures)]
+    return sqrt(0.5 * fmean(squares) * length)
 
 
 def requests_needed(effect: float, *, error: float = STUDY.p95_ttft) -> int:
