@@ -116,7 +116,7 @@ class SimGrid:
             loop=self.loop,
             journal=self.journal,
             chance=Chance(
-                pick=self._stream(f"pick/{index}"),
+                pick=self._stream(f"pick/{index}{scenario.ties}"),
                 jitter=self._stream(f"jitter/{index}"),
                 probe=self._stream(f"probe/{index}"),
                 noise=self._stream(f"noise/{index}"),

@@ -61,6 +61,7 @@ class Scenario:
     warm_up_ratio: float = 0.1  # of the load's time: requests that arrive in it are not counted
     # By what each cell's paths draw their chance, so that one cell more changes nothing for the others; () = place.
     numbers: tuple[int, ...] = ()
+    ties: str = ""  # another text draws near ties otherwise, and nothing else: what chance alone does to a policy
 
     def __post_init__(self) -> None:
         assert all(len(rtts) == len(self.cells) for rtts in self.rtts_s), "each gateway needs a path to each cell"

@@ -18,6 +18,7 @@ from tradewind.lab.experiments.tuner_change import (
     fixed,
     plan,
     rows,
+    run,
     scenario,
 )
 from tradewind.lab.harness.experiment import Options, Result, Trial
@@ -76,6 +77,16 @@ def test_the_change_comes_in_the_middle(change: str, rates: tuple[float, float])
     assert times[-1] < made.for_s
     assert all(effect.at_s == change_s for effect in made.changes)
     assert bool(made.changes) is (change != LOAD)
+
+
+def test_physics_against_itself_differs_by_chance_and_by_nothing_else() -> None:
+    def ran(policy: str) -> Result:
+        return run(Trial(experiment=NAME, args={"change": HALF, "policy": policy, "seed": 3, "quick": True}))
+
+    own, again = ran(OWN), ran(AGAIN)
+    assert own == ran(OWN)
+    assert own != again
+    assert again["after"] == pytest.approx(own["after"], rel=0.5)
 
 
 def test_searches_and_fixed_weights_run_on_a_part_of_the_seeds() -> None:
