@@ -270,7 +270,7 @@ EXPERIMENT = Experiment(
     claims=claims,
     notes=(
         "Three far cells, gaps of the trace times 2 until the change. All have learned rates: that is what makes a "
-        "halved cell harmless, whoever tunes. Physics with near ties drawn again shows what chance does, and nobody can "
-        "be better than that. The best fixed weights are the best of eight points, found by means over few seeds."
+        "halved cell harmless, whoever tunes. Physics with near ties drawn again shows what chance does, and nobody "
+        "can be better than that. The best fixed weights are the best of eight points, found by means over few seeds."
     ),
 )
