@@ -188,6 +188,14 @@ def test_unknown_times_are_none_and_failures_are_told() -> None:
     assert f"failed: 0 present, {answer.failed_other} other" in answer.told
 
 
+def test_times_that_no_request_can_take_are_unknown() -> None:
+    block = Block(other=False)
+    for ttft_s in (5e-324, 0.0, -1.0, float("nan"), float("inf"), 1e9, 0.4):
+        block.add(PLAIN._replace(ttft_s=ttft_s, e2e_s=ttft_s))
+    assert [seen.ttft_s for seen in block.seen] == [None] * 6 + [0.4]
+    assert [seen.e2e_s for seen in block.seen] == [None] * 6 + [0.4]
+
+
 def test_without_any_times_it_cannot_be_told() -> None:
     assert "cannot be told" in Answer((), 8_400, 0, 0).told
 

@@ -6,8 +6,8 @@ from math import expm1, log, sqrt
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from tradewind.core.numbers import known
-from tradewind.core.tuner.compare import quantile
+from tradewind.core.tuner.compare import believable, quantile
+from tradewind.core.tuner.settings import CompareSettings
 from tradewind.core.tuner.student import student_quantile
 from tradewind.model.tuning import Sample
 
@@ -15,7 +15,7 @@ LEAST_VALUES = 100  # of a block, for a figure of it
 LEAST_PAIRS = 3  # of blocks, for an interval
 LEVEL = 1.0 - 0.05 / 3  # of each interval: the three of an answer hold together with 95 %
 RATIO = 0.95
-MOST_S = 3_600.0  # a time beyond this is not believed
+_BELIEVED = CompareSettings()
 
 
 class Seen(NamedTuple):
@@ -36,7 +36,7 @@ class Block:
 
     def add(self, sample: Sample) -> None:
         """A request ended."""
-        self.seen.append(Seen(sample.dispatched_s, _time(sample.ttft_s), _time(sample.e2e_s), sample.failed))
+        self.seen.append(Seen(sample.dispatched_s, time_of(sample.ttft_s), time_of(sample.e2e_s), sample.failed))
 
     def counted(self, discard: int) -> list[Seen]:
         """Without the first ones after the switch, by their decision: queues are still the other setting's."""
@@ -160,6 +160,6 @@ FIGURES = (
 )
 
 
-def _time(value: float | None) -> float | None:
-    number = known(value)
-    return number if number is not None and 0.0 < number <= MOST_S else None
+def time_of(value: float | None) -> float | None:
+    """A time that a request can have taken; None otherwise."""
+    return value if value is not None and believable(value, _BELIEVED) else None

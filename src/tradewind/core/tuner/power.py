@@ -10,8 +10,7 @@ from math import ceil, log, sqrt
 from statistics import NormalDist, fmean, pstdev
 from typing import NamedTuple
 
-from tradewind.core.numbers import known
-from tradewind.core.tuner.answer import LEVEL
+from tradewind.core.tuner.answer import LEVEL, time_of
 from tradewind.core.tuner.compare import quantile
 from tradewind.core.tuner.student import student_quantile
 from tradewind.model.tuning import Sample
@@ -60,8 +59,8 @@ def spread_of(samples: Sequence[Sample]) -> Spread | None:
 
 def _times(sample: Sample) -> tuple[float, float] | None:
     """TTFT and E2E, if both are known."""
-    ttft_s, e2e_s = known(sample.ttft_s), known(sample.e2e_s)
-    return None if ttft_s is None or e2e_s is None or min(ttft_s, e2e_s) <= 0.0 else (ttft_s, e2e_s)
+    ttft_s, e2e_s = time_of(sample.ttft_s), time_of(sample.e2e_s)
+    return None if ttft_s is None or e2e_s is None else (ttft_s, e2e_s)
 
 
 def _waves(values: Sequence[float], log_of: Callable[[Sequence[float]], float]) -> float:
