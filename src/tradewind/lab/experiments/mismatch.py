@@ -69,9 +69,9 @@ def run(trial: Trial) -> Result:
 
 
 def plan_live(options: Options) -> Sequence[Trial]:
-    """One run for each policy."""
+    """One run for each policy. The limit holds from the start: a falling one is the simulator's."""
     return [
-        Trial(experiment=NAME, args={"policy": policy, "seed": seed, "quick": options.quick})
+        Trial(experiment=NAME, args={"policy": policy, "falls": False, "seed": seed, "quick": options.quick})
         for seed in options.seed_range(seeds=1, first=FIRST_SEED)
         for policy in options.policies or ((WEIGHTS,) if options.quick else LIVE_POLICIES)
     ]
@@ -109,7 +109,7 @@ def rows(done: Done) -> Sequence[Row]:
     """Means over seeds."""
     groups: dict[tuple[str, str], dict[int, Result]] = {}
     for trial, result in done:
-        profile = FALLS if trial.args.get("falls") else PROFILE  # a live run says nothing of it
+        profile = FALLS if trial.args["falls"] else PROFILE
         groups.setdefault((profile, text(trial, "policy")), {})[int(number(trial, "seed"))] = result
     return [row for (profile, policy), by_seed in groups.items() for row in _of_policy(profile, policy, by_seed)]
 
