@@ -1,10 +1,14 @@
-"""`python -m tradewind.lab.experiments.validate_replay.record`: the shipped capture anew, after decisions have changed."""
+"""Takes the shipped capture anew, after decisions have changed.
+
+python -m tradewind.lab.experiments.validate_replay.record
+"""
 
 import gzip
 import tempfile
 from pathlib import Path
 
-from tradewind.lab.experiments.validate_replay.experiment import RECORDED, live_run, told
+from tradewind.lab.experiments.validate_grid.live import live_run
+from tradewind.lab.experiments.validate_replay.experiment import RECORDED, told
 
 FOR_S = 25.0
 
