@@ -3,15 +3,15 @@
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 
 import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
 from tests.support.envoy import free_port
+from tests.support.listening import listening
 from tradewind.cli.main import app
 from tradewind.cli.orders import Asked, Report, order_all
 from tradewind.config.schema import ControlConfig, GridConfig
@@ -104,15 +104,8 @@ def admin(seen: list[tuple[str, str]], *, name: str) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(Handler) as address:
+        yield address
 
 
 def run(tmp_path: Path, command: str, *controls: ControlConfig) -> Result:

@@ -3,9 +3,8 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.support.envoy import free_port
+from tests.support.listening import listening
 from tradewind.cli.main import app
 from tradewind.config.schema import ControlConfig, GatewayConfig, GridConfig
 from tradewind.lab.tuner_page import history_page
@@ -73,15 +73,8 @@ def serving(seen: list[tuple[str, str, str]], name: str, replies: Mapping[str, t
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(Handler) as address:
+        yield address
 
 
 OBEYS: dict[str, tuple[int, object]] = {

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.support.listening import listening
 from tests.unit.cli.test_tuner import NONE, TUNER
 from tradewind.cli import tuner_check
 from tradewind.cli.main import app
@@ -99,15 +99,8 @@ def serving(control: FakeControl) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(Handler) as address:
+        yield address
 
 
 def ran(control: FakeControl, *words: str, answer: str = "") -> Result:
