@@ -46,6 +46,8 @@ class Heard:
             telemetry.engine_age_s += held_s
         if telemetry.HasField("gpu_age_s"):
             telemetry.gpu_age_s += held_s
+        if telemetry.cache.HasField("untouched_s"):
+            telemetry.cache.untouched_s += held_s
 
     def telemetry(self, now_s: float) -> Telemetry:
         """The same, decoded."""

@@ -2,8 +2,9 @@
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from tradewind.core.aging import aged
 from tradewind.core.lifecycle import (
     HEARTBEAT_TTL_S,
     Beat,
@@ -200,11 +201,7 @@ class Registry:
         if life.heard_s is None:
             telemetry = Telemetry()
         elif held_s:
-            telemetry = replace(
-                telemetry,
-                engine_age_s=None if telemetry.engine_age_s is None else telemetry.engine_age_s + held_s,
-                gpu_age_s=None if telemetry.gpu_age_s is None else telemetry.gpu_age_s + held_s,
-            )
+            telemetry = aged(telemetry, held_s=held_s)
         return CellView(
             cell=life.cell,
             state=life.state,

@@ -2,6 +2,23 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Protocol
+
+
+class CacheListener(Protocol):
+    """Whoever is told what the prefix cache holds, as an engine's KV events tell it."""
+
+    def stored(self, contents: Sequence[int], parent: int | None) -> None:
+        """Blocks with these hashes are full and in the cache now; `parent` is the hash before the first."""
+        ...
+
+    def removed(self, contents: Sequence[int]) -> None:
+        """These gave way."""
+        ...
+
+    def cleared(self) -> None:
+        """All did."""
+        ...
 
 
 class BlockPool:
@@ -21,6 +38,7 @@ class BlockPool:
         self._free_cached: OrderedDict[int, None] = OrderedDict()  # oldest first
         self._free_empty: list[int] = []
         self._next_fresh = 0  # blocks at and above were never used: a pool costs nothing until it fills
+        self.listener: CacheListener | None = None
 
     @property
     def free(self) -> int:
@@ -70,13 +88,21 @@ class BlockPool:
         self._references.update(dict.fromkeys(taken, 1))
         return taken
 
-    def publish(self, blocks: Sequence[int], contents: Sequence[int]) -> None:
-        """Says that the `blocks`, in use, are full and have these hashes. The first holder of a hash keeps it."""
+    def publish(self, blocks: Sequence[int], contents: Sequence[int], *, parent: int | None = None) -> None:
+        """Says that the `blocks`, in use, are full and have these hashes. The first holder of a hash keeps it.
+
+        `parent`: the hash of the block before the first; a listener is told of the new ones as one chain.
+        """
         block_of, hash_of = self._block_of, self._hash_of
+        new: list[int] = []
         for block, content in zip(blocks, contents, strict=True):
             if content not in block_of and block not in hash_of:
                 block_of[content] = block
                 hash_of[block] = content
+                new.append(content)
+        if new and self.listener is not None:
+            first = contents.index(new[0])
+            self.listener.stored(new, contents[first - 1] if first else parent)
 
     def release(self, blocks: Sequence[int]) -> None:
         """Gives back one reference on each block; the tail of a sequence is freed, and so evicted, before its head."""
@@ -96,6 +122,8 @@ class BlockPool:
         self._free_cached.clear()
         self._hash_of.clear()
         self._block_of.clear()
+        if self.listener is not None:
+            self.listener.cleared()
 
     def check(self) -> None:
         """Asserts the pool's invariants; for tests."""
@@ -107,7 +135,12 @@ class BlockPool:
         assert self._free_cached.keys() <= self._hash_of.keys()
 
     def _evict(self, count: int, *, into: list[int]) -> None:
+        removed: list[int] = []
         for _ in range(count):
             block, _ = self._free_cached.popitem(last=False)
-            del self._block_of[self._hash_of.pop(block)]
+            content = self._hash_of.pop(block)
+            del self._block_of[content]
+            removed.append(content)
             into.append(block)
+        if removed and self.listener is not None:
+            self.listener.removed(removed)

@@ -363,8 +363,9 @@ class EngineModel:
         if sequence.published_blocks >= len(hashes):
             return
         full = min(sequence.computed_tokens // self.limits.block_size_tokens, len(hashes), len(blocks))
-        if full > sequence.published_blocks:
-            self.pool.publish(blocks[sequence.published_blocks : full], hashes[sequence.published_blocks : full])
+        done = sequence.published_blocks
+        if full > done:
+            self.pool.publish(blocks[done:full], hashes[done:full], parent=hashes[done - 1] if done else None)
             sequence.published_blocks = full
 
     def _finish(self, sequence: Sequence, now_s: float) -> None:

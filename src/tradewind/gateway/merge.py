@@ -17,9 +17,9 @@ Rules, in order:
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from tradewind.core.aging import aged
 from tradewind.core.inforce import differs
 from tradewind.model.cell import CellState
-from tradewind.model.telemetry import Telemetry
 from tradewind.model.tuning import TuningOrder
 from tradewind.model.view import CellView, GridView, ViewDelta, ViewVersion
 
@@ -269,12 +269,3 @@ class ViewMerger:
 
     def _drained(self, cell_id: str) -> bool:
         return any(c.connected and c.records[cell_id].view.draining for c in self._holders(cell_id))
-
-
-def aged(telemetry: Telemetry, *, held_s: float) -> Telemetry:
-    """The same readings, `held_s` older; an unknown age stays unknown."""
-    return replace(
-        telemetry,
-        engine_age_s=None if telemetry.engine_age_s is None else telemetry.engine_age_s + held_s,
-        gpu_age_s=None if telemetry.gpu_age_s is None else telemetry.gpu_age_s + held_s,
-    )

@@ -40,6 +40,15 @@ class EngineReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CacheReading:
+    """What an engine's own events say of its prefix cache, since somebody listens to them."""
+
+    clearings: int = 0  # times that all of it was dropped; counted by one agent process
+    untouched_s: float | None = None  # what no request has used for longer is gone; None = nothing known has gone yet
+    resident_tokens: int | None = None  # None = the events were not heard from the engine's start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
     """The GPUs of one cell as one: means for load, maxima for heat and faults, minimum for clocks."""
 
@@ -91,6 +100,7 @@ class Telemetry:
     host: HostReading | None = None
     unknown: tuple[UnknownSignal, ...] = ()
     flags: tuple[str, ...] = ()  # e.g. "dcgm_fallback", "gpu_frozen", "engine_metrics_stale"; sorted
+    cache: CacheReading | None = None  # None = the engine's KV events are not listened to
 
 
 UNKNOWN_TELEMETRY = Telemetry()

@@ -25,6 +25,8 @@ class FakeIndex:
     def __init__(self) -> None:
         self.held: dict[str, set[int]] = {}
         self.counts: dict[int, float] = {}
+        self.touched: list[tuple[str, tuple[int, ...], float]] = []
+        self.trimmed: list[tuple[str, float]] = []
 
     def matches(self, blocks: tuple[int, ...]) -> Mapping[str, int]:
         return {cell_id: depth for cell_id in sorted(self.held) if (depth := self._depth(cell_id, blocks))}
@@ -37,6 +39,12 @@ class FakeIndex:
 
     def forget(self, cell_id: str) -> None:
         self.held.pop(cell_id, None)
+
+    def touch(self, cell_id: str, blocks: tuple[int, ...], now_s: float) -> None:
+        self.touched.append((cell_id, blocks, now_s))
+
+    def trim(self, cell_id: str, before_s: float) -> None:
+        self.trimmed.append((cell_id, before_s))
 
     def heat(self, blocks: tuple[int, ...], depth: int, now_s: float) -> float:
         return self.counts.get(blocks[depth - 1], 0.0)

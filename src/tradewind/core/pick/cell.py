@@ -12,7 +12,7 @@ from tradewind.core.pick.rates import Rates
 from tradewind.core.pick.settings import CostSettings
 from tradewind.core.pick.work import Work
 from tradewind.model.cell import CellState
-from tradewind.model.telemetry import EngineReading
+from tradewind.model.telemetry import CacheReading, EngineReading
 from tradewind.model.view import CellView
 
 MODALITIES_LABEL = "modalities"  # an operator's list, e.g. "image,audio"; without it nothing is ruled out
@@ -33,6 +33,7 @@ class PickCell:
     __slots__ = (
         "address",
         "cell_id",
+        "clearings",
         "cooling_s",
         "doubtful_s",
         "drained",
@@ -59,7 +60,9 @@ class PickCell:
         "sent_before_reading",
         "served_hit_tokens",
         "site",
+        "told",
         "unroutable",
+        "untouched_s",
         "weight",
         "why",
         "work",
@@ -91,6 +94,9 @@ class PickCell:
         self.others_s = 0.0  # their prefill work, already weighted by its age at the handing over
         self.predicted_hit_tokens = 0
         self.served_hit_tokens = 0
+        self.told = False  # its engine's KV events are listened to
+        self.clearings: int | None = None  # of its cache, as this agent process has counted
+        self.untouched_s: float | None = None  # what no request has used for longer is not in its cache
 
     def observe(self, view: CellView, address: str) -> bool:
         """Takes the newest view. True when the engine's cache must be thought empty."""
@@ -130,11 +136,20 @@ class PickCell:
             restarted = True  # nothing will ever say that the engine lived through it
         if restarted or replaced:
             self.learned.clear()
+        cleared = self._observe_cache(view.telemetry.cache, same_agent=not replaced)
         self.incarnation = view.incarnation
         if started_s is not None:
             self.engine_start_s = started_s
         self._observe_load(engine)
-        return restarted or (engine is not None and engine.sleeping is True)
+        return restarted or cleared or (engine is not None and engine.sleeping is True)
+
+    def _observe_cache(self, cache: CacheReading | None, *, same_agent: bool) -> bool:
+        """True when it was emptied since the last view."""
+        self.told = cache is not None
+        self.untouched_s = known(cache.untouched_s) if cache is not None else None
+        clearings = cache.clearings if cache is not None else None
+        before, self.clearings = self.clearings if same_agent else None, clearings
+        return before is not None and clearings is not None and clearings != before
 
     def _observe_load(self, engine: EngineReading | None) -> None:
         if engine is None:

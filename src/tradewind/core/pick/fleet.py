@@ -1,27 +1,19 @@
 """The cells of one picker by id, and their pools: what views, probes, weights and other gateways say of them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from tradewind.core.memory import LimitMemory
 from tradewind.core.numbers import known, median
 from tradewind.core.pick.calibration import Calibration
 from tradewind.core.pick.cell import OthersLoad, PickCell
 from tradewind.core.pick.eligible import Pool, build_pools
+from tradewind.core.pick.prefixes import Forgets
 from tradewind.core.pick.rates import RateTable
 from tradewind.core.pick.settings import PickSettings
 from tradewind.core.pick.slowness import Slowness
 from tradewind.core.pick.work import Work
 from tradewind.model.routing import WeightRow
 from tradewind.model.view import CellView, GridView, PathReading
-
-
-class Forgets(Protocol):
-    """The prefix index, as far as cells that restart or leave concern it."""
-
-    def forget(self, cell_id: str) -> None:
-        """The cell's cache is empty."""
-        ...
 
 
 class PickFleet:
@@ -52,6 +44,11 @@ class PickFleet:
         """All cells of the newest view, sorted by id."""
         return tuple(self._cells.values())
 
+    def tells(self, cell_id: str) -> bool:
+        """Whether its engine's KV events are listened to."""
+        cell = self._cells.get(cell_id)
+        return cell is not None and cell.told
+
     def pool(self, model: str) -> Pool | None:
         """The cells of a model; None for a name that nobody has."""
         if self._pools is None:
@@ -77,7 +74,7 @@ class PickFleet:
             cell_id = cell_view.cell.cell_id
             if self._views.get(cell_id) is not cell_view:
                 self._views[cell_id] = cell_view
-                self._take(cell_view)
+                self._take(cell_view, now_s)
         if ids != list(self._cells):
             self._cells = {cell_id: self._cells[cell_id] for cell_id in ids}
         self.limits_changed()
@@ -168,7 +165,7 @@ class PickFleet:
                 cell.engine_start_s = limit.engine_start_s
         self.limits_changed()
 
-    def _take(self, view: CellView) -> None:
+    def _take(self, view: CellView, now_s: float) -> None:
         cell_id, hardware = view.cell.cell_id, view.cell.capabilities.hardware or ""
         cell = self._cells.get(cell_id)
         if cell is None:
@@ -185,6 +182,8 @@ class PickFleet:
         cell.work.set_room(cost.kv_start_ratio * cell.kv_capacity_tokens, cost.max_running)
         if stale:
             self._index.forget(cell_id)
+        elif cell.untouched_s is not None:
+            self._index.trim(cell_id, now_s - cell.untouched_s)
 
     def _make(self, cell_id: str, hardware: str) -> PickCell:
         rates = self._table.of(hardware)

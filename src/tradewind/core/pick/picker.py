@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp
 from random import Random
-from typing import Protocol
 
 from tradewind.core.memory import LimitMemory
+from tradewind.core.outcomes import Kind, kind_of
 from tradewind.core.pick.ask import Ask, Choice, Policy
 from tradewind.core.pick.cell import OthersLoad, PickCell
 from tradewind.core.pick.cost import CostModel
@@ -21,6 +21,7 @@ from tradewind.core.pick.learning import Teacher
 from tradewind.core.pick.ledger import Ledger
 from tradewind.core.pick.policies import policy_named
 from tradewind.core.pick.policies.own import OwnPolicyError
+from tradewind.core.pick.prefixes import PrefixView
 from tradewind.core.pick.settings import PickSettings
 from tradewind.core.pick.tape import Heard, Tape, answer_kind
 from tradewind.core.pick.tuned import Tuned
@@ -35,26 +36,6 @@ from tradewind.model.view import GridView, PathReading
 FORGOTTEN = 0.02  # other gateways' work counts as nothing below this weight
 ONE_HOME = 2.0  # requests per prefix up to which a second home cannot pay
 NO_MATCHES: Mapping[str, int] = {}
-
-
-class PrefixView(Protocol):
-    """What is believed to be in the cells' prefix caches."""
-
-    def matches(self, blocks: tuple[int, ...]) -> Mapping[str, int]:
-        """Cell id -> leading blocks held; cells that hold none may be absent."""
-        ...
-
-    def record(self, cell_id: str, blocks: tuple[int, ...], now_s: float) -> None:
-        """A request with these blocks goes to the cell."""
-        ...
-
-    def forget(self, cell_id: str) -> None:
-        """The cell's cache is empty."""
-        ...
-
-    def heat(self, blocks: tuple[int, ...], depth: int, now_s: float) -> float:
-        """Decayed count of earlier requests whose deepest match over all cells was the first `depth` blocks."""
-        ...
 
 
 @dataclass(slots=True)
@@ -251,6 +232,8 @@ class Picker:
                 self._first_token(decision_id, min(at_s, now_s))
         self._ledger.release(decision_id, now_s)
         if booking is not None:
+            if booking.blocks and self._fleet.tells(booking.cell_id) and kind_of(outcome) is Kind.SERVED:
+                self._index.touch(booking.cell_id, booking.blocks, now_s)  # its engine had them in use until now
             self._tuned.finished(booking, outcome, now_s)
         self._teacher.on_outcome(booking, outcome, now_s)
 

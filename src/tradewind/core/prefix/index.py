@@ -4,6 +4,10 @@ A block is named by a chained hash: it stands for the whole prefix that ends wit
 the cell it is sent to. Each cell has a least-recently-used list, touched from the deepest block to the root, so that a
 root always outlives its leaves and what a cell holds of any prompt is a leading part of it.
 
+How far that list reaches back is a guess, the engine's KV blocks over the number of gateways, until the engine's own
+events tell (see horizon.py): then a touch is also the end of a request, and what was touched last before the engine's
+horizon is dropped.
+
 Memory: at most `max_blocks` entries over all cells, at most 200 bytes each (benchmark `prefix`). 64 cells of one
 million tokens each, at 128 tokens a block, are 500,000 entries: 100 MB.
 """
@@ -15,6 +19,7 @@ from tradewind.core.prefix.heat import Heat
 
 DEFAULT_CELL_BLOCKS = 8_192  # about a million tokens: for a cell that has not told its KV capacity
 MAX_BLOCKS = 1 << 20  # over all cells
+STEP_S = 0.5  # touches within it share one number in memory
 
 
 class _Held:
@@ -25,7 +30,7 @@ class _Held:
     def __init__(self, bit: int, capacity: int) -> None:
         self.bit = bit  # this cell in every owner mask
         self.capacity = capacity
-        self.lru: OrderedDict[int, None] = OrderedDict()
+        self.lru: OrderedDict[int, float] = OrderedDict()  # -> when it was touched
 
 
 class PrefixIndex:
@@ -40,6 +45,7 @@ class PrefixIndex:
         self._owners: dict[int, int] = {}  # block -> bits of the cells that hold it
         self._free_bits: list[int] = []
         self._heat = Heat()
+        self._at_s = 0.0  # of touches, in steps
         self.evicted = 0  # blocks that gave way to newer ones
 
     def __len__(self) -> int:
@@ -74,18 +80,33 @@ class PrefixIndex:
         """A request with these blocks goes to this cell, whose oldest blocks give way."""
         if not blocks:
             return
-        held = self._cells.get(cell_id) or self._add(cell_id)
         self._count_heat(blocks, now_s)
+        self.touch(cell_id, blocks, now_s)
+
+    def touch(self, cell_id: str, blocks: Sequence[int], now_s: float) -> None:
+        """These blocks are in the cell now: it has had them in use until this moment, or will from here on."""
+        held = self._cells.get(cell_id) or self._add(cell_id)
         lru, owners, bit = held.lru, self._owners, held.bit
-        room = self._room(held)
+        room, now_s = self._room(held), self._step(now_s)
         for block in reversed(blocks[:room]):  # the deepest first: roots outlive leaves
             if block in lru:
                 lru.move_to_end(block)
+                lru[block] = now_s
                 continue
-            lru[block] = None
+            lru[block] = now_s
             mask = owners.get(block)
             owners[block] = bit if mask is None else mask | bit
         self._shrink(held, room)
+
+    def trim(self, cell_id: str, before_s: float) -> None:
+        """The cell's engine has dropped all that was used last before this time."""
+        held = self._cells.get(cell_id)
+        if held is None:
+            return
+        lru = held.lru
+        while lru and lru[block := next(iter(lru))] < before_s:
+            del lru[block]
+            self._disown(block, held.bit)
 
     def heat(self, blocks: Sequence[int], depth: int, now_s: float) -> float:
         """Decayed count of earlier requests whose deepest match over all cells was exactly the first `depth` blocks."""
@@ -153,6 +174,11 @@ class PrefixIndex:
         for other in self._cells.values():  # the share of each became smaller
             self._shrink(other, self._room(other))
         return held
+
+    def _step(self, now_s: float) -> float:
+        if not self._at_s <= now_s < self._at_s + STEP_S:
+            self._at_s = now_s
+        return self._at_s
 
     def _room(self, held: _Held) -> int:
         return min(held.capacity, self._max_blocks // len(self._cells))

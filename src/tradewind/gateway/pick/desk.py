@@ -29,12 +29,11 @@ from tradewind.gateway.pick.server import LEFT_TO_SHARES, Question, Reply
 from tradewind.gateway.requests.homes import ResponseHomes
 from tradewind.gateway.requests.parse import RequestParser
 from tradewind.gateway.requests.result import ParsedRequest, Refused
-from tradewind.model.cell import Capabilities
 from tradewind.model.decision import Decision, Refusal, RefusalKind
 from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
 from tradewind.model.routing import Event, WeightRow
-from tradewind.model.view import GatewayLoad, GridView
+from tradewind.model.view import CellView, GatewayLoad, GridView
 from tradewind.runtime.log import log_event
 from tradewind.xds.logline import GATE_REFUSES
 from tradewind.xds.pick import (
@@ -334,7 +333,7 @@ class PickDesk:
     def observe_view(self, view: GridView, now_s: float) -> None:
         """The newest grid view; the index keeps as much of each cell as its engine can hold for this gateway."""
         self.picker.observe_view(view, now_s)
-        capacities = {item.cell.cell_id: self._blocks(item.cell.capabilities) for item in view.cells}
+        capacities = {item.cell.cell_id: self._blocks(item) for item in view.cells}
         for cell_id, blocks in capacities.items():
             if blocks is not None and self._capacities.get(cell_id) != blocks:
                 self._note_capacity(cell_id, blocks, now_s)
@@ -352,10 +351,11 @@ class PickDesk:
         if self.capture is not None:
             self.capture.note(Heard.CAPACITY, now_s, (cell_id, blocks))
 
-    def _blocks(self, capabilities: Capabilities) -> int | None:
-        """What of an engine's cache this gateway may think its own."""
-        tokens = capabilities.kv_capacity_tokens
-        return tokens // BLOCK_TOKENS // self.settings.gateways if tokens else None
+    def _blocks(self, view: CellView) -> int | None:
+        """What of an engine's cache this gateway may think its own; all of it where the engine tells what it drops."""
+        tokens = view.cell.capabilities.kv_capacity_tokens
+        gateways = self.settings.gateways if view.telemetry.cache is None else 1
+        return tokens // BLOCK_TOKENS // gateways if tokens else None
 
 
 def narrowed(request: Request, sites: tuple[str, ...]) -> Request:

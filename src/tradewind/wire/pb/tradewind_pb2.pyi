@@ -138,6 +138,16 @@ class HostReading(_message.Message):
     cpu_throttled_ratio: float
     def __init__(self, cpu_throttled_ratio: _Optional[float] = ...) -> None: ...
 
+class CacheReading(_message.Message):
+    __slots__ = ("clearings", "untouched_s", "resident_tokens")
+    CLEARINGS_FIELD_NUMBER: _ClassVar[int]
+    UNTOUCHED_S_FIELD_NUMBER: _ClassVar[int]
+    RESIDENT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    clearings: int
+    untouched_s: float
+    resident_tokens: int
+    def __init__(self, clearings: _Optional[int] = ..., untouched_s: _Optional[float] = ..., resident_tokens: _Optional[int] = ...) -> None: ...
+
 class UnknownSignal(_message.Message):
     __slots__ = ("signal", "reason")
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
@@ -147,7 +157,7 @@ class UnknownSignal(_message.Message):
     def __init__(self, signal: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Telemetry(_message.Message):
-    __slots__ = ("engine", "engine_age_s", "gpu", "gpu_age_s", "gpu_interval_s", "host", "unknown", "flags")
+    __slots__ = ("engine", "engine_age_s", "gpu", "gpu_age_s", "gpu_interval_s", "host", "unknown", "flags", "cache")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     ENGINE_AGE_S_FIELD_NUMBER: _ClassVar[int]
     GPU_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +166,7 @@ class Telemetry(_message.Message):
     HOST_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     FLAGS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_FIELD_NUMBER: _ClassVar[int]
     engine: EngineReading
     engine_age_s: float
     gpu: GpuReading
@@ -164,7 +175,8 @@ class Telemetry(_message.Message):
     host: HostReading
     unknown: _containers.RepeatedCompositeFieldContainer[UnknownSignal]
     flags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, engine: _Optional[_Union[EngineReading, _Mapping]] = ..., engine_age_s: _Optional[float] = ..., gpu: _Optional[_Union[GpuReading, _Mapping]] = ..., gpu_age_s: _Optional[float] = ..., gpu_interval_s: _Optional[float] = ..., host: _Optional[_Union[HostReading, _Mapping]] = ..., unknown: _Optional[_Iterable[_Union[UnknownSignal, _Mapping]]] = ..., flags: _Optional[_Iterable[str]] = ...) -> None: ...
+    cache: CacheReading
+    def __init__(self, engine: _Optional[_Union[EngineReading, _Mapping]] = ..., engine_age_s: _Optional[float] = ..., gpu: _Optional[_Union[GpuReading, _Mapping]] = ..., gpu_age_s: _Optional[float] = ..., gpu_interval_s: _Optional[float] = ..., host: _Optional[_Union[HostReading, _Mapping]] = ..., unknown: _Optional[_Iterable[_Union[UnknownSignal, _Mapping]]] = ..., flags: _Optional[_Iterable[str]] = ..., cache: _Optional[_Union[CacheReading, _Mapping]] = ...) -> None: ...
 
 class Evidence(_message.Message):
     __slots__ = ("reachable", "model_listed", "warmed_up", "draining", "reason")
