@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from tradewind.config.kv_endpoints import fault, rank_endpoints
 from tradewind.config.schema import GridConfig
 
 
@@ -32,9 +33,20 @@ def listens(grid: GridConfig) -> Iterator[Listen]:
     for index, agent in enumerate(grid.agents):
         if agent.metrics:
             yield Listen(where=f"$.agents[{index}].metrics", address=agent.metrics)
+    yield from _kv_events(grid)
     if grid.dashboard:
         yield Listen(where="$.dashboard", address=grid.dashboard)
     yield from _emulated(grid)
+
+
+def _kv_events(grid: GridConfig) -> Iterator[Listen]:
+    for index, cell in enumerate(grid.cells):
+        section = cell.kv_events
+        if section is None or not section.bind or fault(section):
+            continue
+        for address in (endpoint.removeprefix("tcp://") for endpoint in rank_endpoints(section)):
+            if split_address(address):  # a name is refused elsewhere, and a file is no address
+                yield Listen(where=f"$.cells[{index}].kv_events.endpoint", address=address)
 
 
 def _emulated(grid: GridConfig) -> Iterator[Listen]:

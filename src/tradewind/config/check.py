@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from tradewind.config.addresses import Listen, is_ip, is_loopback, listens, split_address
 from tradewind.config.check_gate import gate_problems
+from tradewind.config.check_kv import kv_problems
 from tradewind.config.check_pick import pick_problems
 from tradewind.config.check_tuner import tuner_problems
 from tradewind.config.errors import ConfigError, Problem
@@ -241,6 +242,10 @@ def _tuner(grid: GridConfig) -> Checks:
 
 def _numbers(grid: GridConfig) -> Checks:
     for where, value, least in _bounded_numbers(grid):
+def _kv(grid: GridConfig) -> Checks:
+    yield from kv_problems(grid)
+
+
         if not value >= least or value == float("inf"):
             yield Problem(where=where, what=f"{value:g} is out of range", write=f"a number from {least:g}")
 
@@ -359,4 +364,5 @@ RULES: tuple[Callable[[GridConfig], Checks], ...] = (
     _time_to_live,
     _models,
     _wan,
+    _kv,
 )

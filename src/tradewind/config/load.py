@@ -22,6 +22,8 @@ EXAMPLES = {
     "admin": "admin: 127.0.0.1:7401",
     "cells": "cells: [{id: east-0, site: east, url: http://127.0.0.1:8000}]",
     "sites": "sites: [east, west]",
+    "endpoint": "endpoint: tcp://127.0.0.1:5557",
+    "kv_events": "kv_events: {endpoint: tcp://127.0.0.1:5557}",
     "a": "a: east",
     "b": "b: west",
 }

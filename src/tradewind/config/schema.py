@@ -116,6 +116,15 @@ class GatewayConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True
     residency: list[ResidencyConfig] = []
 
 
+class KvEventsConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An engine's KV events, which its agent listens to over ZeroMQ; needs the extra `kv-events`."""
+
+    endpoint: str  # tcp://127.0.0.1:5557 or ipc:///run/engine-kv
+    bind: bool = False  # True: the engine's own endpoint names a host, so the engine connects and the agent waits here
+    ranks: int = 1  # data-parallel ranks of the engine; each has its own port, one after the other
+    topic: str = ""  # of messages that are read, their first letters; "" = all
+
+
 class CellConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One engine replica, as its agent reaches it."""
 
@@ -125,6 +134,7 @@ class CellConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     metrics_url: str = ""  # default: url + /metrics
     dcgm_url: str = ""  # the site's exporter page, or "nvml:" for the agent's own host; "" = no GPU telemetry
     gpu_uuids: list[str] = []  # which GPUs of that page are this cell's; empty = all of them
+    kv_events: KvEventsConfig | None = None  # None = not listened to
     hardware: str = ""  # hardware class
     capacity: float = 0.0  # relative capacity prior; 0 = unknown
     api_key_env: str = ""  # environment variable that holds the engine's key
