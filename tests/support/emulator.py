@@ -19,6 +19,7 @@ from tradewind.config.schema import (
     CellConfig,
     EmulatedDcgmConfig,
     EmulatedEngineConfig,
+    EmulatedKvEventsConfig,
     EmulationConfig,
     GridConfig,
     WanConfig,
@@ -47,6 +48,8 @@ class EngineSpec:
     max_num_seqs: int = 256
     max_num_queued_reqs: int = 0
     start_delay_s: float = 0.0
+    kv_capacity_tokens: int = 0
+    kv_events: EmulatedKvEventsConfig | None = None  # its `listen` is replaced by a free port
     gateway_sites: tuple[str, ...] = ()
 
 
@@ -188,7 +191,7 @@ def _config(
     gateway_sites = sorted(
         {site for spec in specs for site in spec.gateway_sites} | {w.a for w in wan} | {w.b for w in wan}
     )
-    ports = iter(free_ports(1 + len(sites) + sum(1 + len(spec.gateway_sites) for spec in specs)))
+    ports = iter(free_ports(1 + len(sites) + sum(2 + len(spec.gateway_sites) for spec in specs)))
 
     def address() -> str:
         return f"127.0.0.1:{next(ports)}"
@@ -209,6 +212,8 @@ def _config(
                     max_num_seqs=spec.max_num_seqs,
                     max_num_queued_reqs=spec.max_num_queued_reqs,
                     start_delay_s=spec.start_delay_s,
+                    kv_capacity_tokens=spec.kv_capacity_tokens,
+                    kv_events=msgspec.structs.replace(spec.kv_events, listen=address()) if spec.kv_events else None,
                     listen={site: address() for site in spec.gateway_sites},
                 )
                 for spec in specs

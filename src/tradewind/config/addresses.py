@@ -60,6 +60,8 @@ def _emulated(grid: GridConfig) -> Iterator[Listen]:
             yield Listen(where=f"$.cells[{cell_index}].url", address=urlsplit(url).netloc)
         for site, address in sorted(engine.listen.items()):
             yield Listen(where=f"$.emulation.engines[{index}].listen.{site}", address=address)
+        if engine.kv_events is not None:
+            yield Listen(where=f"$.emulation.engines[{index}].kv_events.listen", address=engine.kv_events.listen)
     for index, exporter in enumerate(grid.emulation.dcgm):
         yield Listen(where=f"$.emulation.dcgm[{index}].listen", address=exporter.listen)
 

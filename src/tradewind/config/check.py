@@ -21,6 +21,8 @@ Checks = Iterator[Problem]
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # ids become file names and metric labels
 
+LEAST_KV_TOKENS = 32  # of an emulated engine: two blocks, one for a prompt and one for what follows it
+
 NVML_URL = "nvml:"  # in place of an exporter's address: the agent reads its own host's GPUs
 
 
@@ -240,12 +242,12 @@ def _tuner(grid: GridConfig) -> Checks:
     yield from tuner_problems(grid)
 
 
-def _numbers(grid: GridConfig) -> Checks:
-    for where, value, least in _bounded_numbers(grid):
 def _kv(grid: GridConfig) -> Checks:
     yield from kv_problems(grid)
 
 
+def _numbers(grid: GridConfig) -> Checks:
+    for where, value, least in _bounded_numbers(grid):
         if not value >= least or value == float("inf"):
             yield Problem(where=where, what=f"{value:g} is out of range", write=f"a number from {least:g}")
 
@@ -287,6 +289,8 @@ def _emulated_numbers(grid: GridConfig) -> Iterator[tuple[str, float, float]]:
         yield f"{at}.max_model_len", engine.max_model_len, 1
         yield f"{at}.max_num_seqs", engine.max_num_seqs, 1
         yield f"{at}.max_num_queued_reqs", engine.max_num_queued_reqs, 0
+        if engine.kv_capacity_tokens:
+            yield f"{at}.kv_capacity_tokens", engine.kv_capacity_tokens, LEAST_KV_TOKENS
         yield f"{at}.start_delay_s", engine.start_delay_s, 0
 
 
@@ -360,9 +364,9 @@ RULES: tuple[Callable[[GridConfig], Checks], ...] = (
     _pick,
     _gate,
     _tuner,
+    _kv,
     _numbers,
     _time_to_live,
     _models,
     _wan,
-    _kv,
 )

@@ -17,6 +17,7 @@ from tradewind.config.schema import (
     ControlConfig,
     EmulatedDcgmConfig,
     EmulatedEngineConfig,
+    EmulatedKvEventsConfig,
     EmulationConfig,
     EppConfig,
     GatewayConfig,
@@ -172,7 +173,19 @@ def _settle_engine(
     before = old.listen if old else {}
     doors = {site: engine.listen.get(site, "127.0.0.1:0") for site in sorted({*sites, *engine.listen})}
     listen = {site: ports.settle(address, before.get(site, "")) for site, address in doors.items()}
-    return replace(engine, listen=listen, gpu_uuid=engine.gpu_uuid or ",".join(_made_up_uuids(engine)))
+    uuids = engine.gpu_uuid or ",".join(_made_up_uuids(engine))
+    return replace(engine, listen=listen, gpu_uuid=uuids, kv_events=_settle_kv_events(engine, old, ports))
+
+
+def _settle_kv_events(
+    engine: EmulatedEngineConfig, old: EmulatedEngineConfig | None, ports: _Ports
+) -> EmulatedKvEventsConfig | None:
+    if engine.kv_events is None:
+        return None
+    before = old.kv_events if old else None
+    return replace(
+        engine.kv_events, listen=ports.settle(engine.kv_events.listen, before.listen if before is not None else "")
+    )
 
 
 def _made_up_uuids(engine: EmulatedEngineConfig) -> list[str]:

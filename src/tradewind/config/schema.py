@@ -154,6 +154,14 @@ class AgentConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     metrics: str = ""  # HTTP address of the agent's own metrics; "" = none
 
 
+class EmulatedKvEventsConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """KV events of one emulated engine, published as vLLM does; needs the extra `kv-events`."""
+
+    listen: str = "127.0.0.1:0"  # ZeroMQ
+    topic: str = ""
+    encoding: Literal["map", "array"] = "map"  # vLLM from 0.23 on, or up to 0.22
+
+
 class EmulatedEngineConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One emulated engine."""
 
@@ -164,6 +172,8 @@ class EmulatedEngineConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fiel
     max_model_len: int = 131_072
     max_num_seqs: int = 256
     max_num_queued_reqs: int = 0  # 0 = no limit
+    kv_capacity_tokens: int = 0  # 0 = the profile's
+    kv_events: EmulatedKvEventsConfig | None = None
     listen: dict[str, str] = {}  # gateway site -> "ip:port" behind that path's WAN delay
     start_delay_s: float = 0.0  # cold start
     gpu_uuid: str = ""

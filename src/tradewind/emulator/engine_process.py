@@ -11,8 +11,10 @@ import time
 import msgspec
 import uvloop
 
+from tradewind.config.schema import EmulatedKvEventsConfig
 from tradewind.emulator.faults import EngineFaults, PathFault
 from tradewind.emulator.http import HttpServer
+from tradewind.emulator.kv_events import KvEventLog, KvPublisher, sources
 from tradewind.emulator.live import HUNG, LiveEngine
 from tradewind.emulator.live_gpu import TICK_S, LiveGpu
 from tradewind.emulator.plan import EngineSettings
@@ -63,6 +65,7 @@ class EngineProcess:
             kv_capacity_tokens=settings.kv_capacity_tokens,
         )
         self._model = EngineModel(profile=profile, limits=limits)
+        self._publisher = self._publish(settings.kv_events)
         self._live = LiveEngine(model=self._model, loop=loop, on_step=self._on_step, on_plan=self._on_plan)
         self._metrics = VllmMetrics(
             engine=self._model,
@@ -74,6 +77,7 @@ class EngineProcess:
             max_model_len=settings.max_model_len,
             max_num_queued_reqs=settings.max_num_queued_reqs,
             block_size_tokens=settings.block_size_tokens,
+            kv_event_sources=sources(settings.kv_events),
         )
         self._app = VllmApp(served=served, metrics=self._metrics, engine=self._live)
         self._gpu = LiveGpu(
@@ -83,6 +87,13 @@ class EngineProcess:
         rng = random.Random(settings.seed)
         self._paths = {site: Path(wan=wan, rng=rng, loop=loop) for site, (_, wan) in settings.paths.items()}
         self._listeners: dict[str, Listener] = {}
+
+    def _publish(self, kv_events: EmulatedKvEventsConfig | None) -> KvPublisher | None:
+        if kv_events is None:
+            return None
+        listener = KvEventLog(block_size_tokens=self._settings.block_size_tokens, arrays=kv_events.encoding == "array")
+        self._model.pool.listener = listener
+        return KvPublisher(kv_events, listener)
 
     async def run(self) -> None:
         """Starts, serves, ends."""
@@ -129,6 +140,8 @@ class EngineProcess:
 
     def _on_step(self, outcome: StepOutcome) -> None:
         self._app.on_step(outcome)
+        if self._publisher is not None:
+            self._publisher.publish()
 
     def _on_plan(self, plan: StepPlan, start_s: float, end_s: float) -> None:
         self._gpu.on_plan(plan, start_s, end_s)
@@ -184,6 +197,8 @@ class EngineProcess:
             listener.close()
         self._app.fail_all()
         self._server.close_idle()
+        if self._publisher is not None:
+            self._publisher.close()
         self._ended.set()
 
 

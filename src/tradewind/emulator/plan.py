@@ -2,11 +2,13 @@
 
 import random
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from tradewind.config.schema import (
     CellConfig,
     EmulatedDcgmConfig,
     EmulatedEngineConfig,
+    EmulatedKvEventsConfig,
     EmulationConfig,
     GridConfig,
     WanConfig,
@@ -38,7 +40,8 @@ class EngineSettings:
     seed: int
     slot: int
     gpu_uuids: tuple[str, ...]
-    kv_capacity_tokens: int = 0  # 0 = the profile's
+    kv_capacity_tokens: int
+    kv_events: EmulatedKvEventsConfig | None = None
     block_size_tokens: int = BLOCK_SIZE_TOKENS
 
 
@@ -106,6 +109,9 @@ def _engine_settings(
     for name, value in (("max_model_len", engine.max_model_len), ("max_num_seqs", engine.max_num_seqs)):
         if value < 1:
             raise EmulationError(f"{where}.{name}: {value} is too small; write a number of at least 1")
+    if engine.kv_events is not None and find_spec("zmq") is None:
+        raise EmulationError(f"{where}.kv_events: needs pyzmq: install tradewind[kv-events], or leave kv_events out")
+    capacity_tokens = engine.kv_capacity_tokens or profile.kv_capacity_tokens
     uuids = tuple(uuid.strip() for uuid in engine.gpu_uuid.split(",") if uuid.strip())
     return EngineSettings(
         cell_id=cell.id,
@@ -117,14 +123,14 @@ def _engine_settings(
         profile=engine.profile,
         names=(engine.model, *engine.aliases),
         # vLLM starts with no longer a context than its KV cache holds; one block is for the token after a full one.
-        max_model_len=min(
-            engine.max_model_len, (profile.kv_capacity_tokens // BLOCK_SIZE_TOKENS - 1) * BLOCK_SIZE_TOKENS
-        ),
+        max_model_len=min(engine.max_model_len, (capacity_tokens // BLOCK_SIZE_TOKENS - 1) * BLOCK_SIZE_TOKENS),
         max_num_seqs=engine.max_num_seqs,
         max_num_queued_reqs=engine.max_num_queued_reqs,
         start_delay_s=engine.start_delay_s,
         seed=random.Random(f"{emulation.seed}/{cell.id}").getrandbits(32),
         slot=slot,
+        kv_capacity_tokens=capacity_tokens,
+        kv_events=engine.kv_events,
         gpu_uuids=uuids or _made_up_uuids(cell, profile.gpu.count),
     )
 
@@ -177,7 +183,8 @@ def _address_of(cell: CellConfig, where: str) -> str:
 def _check_unique(engines: tuple[EngineSettings, ...]) -> None:
     seen: dict[str, str] = {}
     for engine in engines:
-        for address in (engine.address, *(address for address, _ in engine.paths.values())):
+        events = [engine.kv_events.listen] if engine.kv_events is not None else []
+        for address in (engine.address, *(address for address, _ in engine.paths.values()), *events):
             if address in seen and not address.endswith(":0"):
                 raise EmulationError(
                     f"emulation.engines: {engine.cell_id} and {seen[address]} both listen on {address}"

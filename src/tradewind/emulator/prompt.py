@@ -19,6 +19,7 @@ Body = dict[str, object]
 IMAGE_TOKENS = 576
 MAX_CHOICES = 64
 MAX_TOKEN_CHARACTERS = 12  # the longest token of the captured engine's tokenizer
+VOCABULARY_TOKENS = 32_000  # made-up ids are below it
 _decoder = msgspec.json.Decoder()
 
 
@@ -137,7 +138,7 @@ def check_model(body: Body, served: tuple[str, ...], *, chat: bool) -> None:
 def token_ids(text: bytes) -> list[int]:
     """Made-up ids, one per token; equal pieces have equal ids."""
     return [
-        xxhash.xxh32_intdigest(text[start : start + BYTES_PER_TOKEN]) % 32_000
+        xxhash.xxh32_intdigest(text[start : start + BYTES_PER_TOKEN]) % VOCABULARY_TOKENS
         for start in range(0, len(text), BYTES_PER_TOKEN)
     ]
 

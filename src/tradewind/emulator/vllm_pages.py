@@ -3,7 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tradewind.emulator import answers
 from tradewind.emulator.faults import EngineFaults
@@ -25,6 +25,7 @@ class ServedModel:
     max_model_len: int
     max_num_queued_reqs: int  # 0 = no limit
     block_size_tokens: int
+    kv_event_sources: dict[str, object] = field(default_factory=dict)
 
     def limit(self, faults: EngineFaults) -> int:
         """The context length in force."""
@@ -51,7 +52,7 @@ class VllmPages:
             "/metrics": {"GET": self._metrics_page},
             "/tokenize": {"POST": self._tokenize},
             "/detokenize": {"POST": self._detokenize},
-            "/kv_event_sources": {"GET": lambda exchange: self._responder.json(exchange, {})},
+            "/kv_event_sources": {"GET": self._kv_event_sources},
             "/weight_info": {"GET": lambda exchange: self._responder.json(exchange, {"weight_version": "default"})},
         }
 
@@ -83,6 +84,9 @@ class VllmPages:
                 self._page(exchange, b"")
             case _:
                 self._page(exchange, self._frozen_page or page)
+
+    def _kv_event_sources(self, exchange: Exchange) -> None:
+        self._responder.json(exchange, self._served.kv_event_sources)
 
     def _page(self, exchange: Exchange, page: bytes) -> None:
         self._responder.send(exchange, 200, page, content_type=CONTENT_TYPE)

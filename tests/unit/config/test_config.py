@@ -21,7 +21,7 @@ cells:
   - {id: west-0, site: west, url: "http://127.0.0.1:0"}
   - {id: real-0, site: west, url: "http://127.0.0.1:8000"}
 emulation:
-  engines: [{cell: east-0, profile: fast}, {cell: west-0, profile: h100, aliases: [m]}]
+  engines: [{cell: east-0, profile: fast, kv_events: {topic: kv}}, {cell: west-0, profile: h100, aliases: [m]}]
   dcgm: [{site: east}]
   wan: [{a: east, b: west, rtt_ms: 20}]
 """
@@ -93,6 +93,15 @@ CELL = 'cells: [{id: a, site: s, url: "http://127.0.0.1:8000"}]\n'
         (CELL + "emulation: {engines: [{cell: a, model: m, aliases: [m]}]}", "are aliases of each other"),
         (CELL + "emulation: {engines: [{cell: a}, {cell: a}]}", "already has an emulated engine"),
         (CELL + "emulation: {engines: [{cell: a, profile: h10}]}", "there is no profile 'h10'; write h100"),
+        (
+            CELL + "emulation: {engines: [{cell: a, kv_capacity_tokens: 16}]}",
+            "$.emulation.engines[0].kv_capacity_tokens: 16 is out of range; write a number from 32",
+        ),
+        (
+            CELL + "emulation: {engines: [{cell: a, kv_events: {listen: '0.0.0.0:7'}}]}",
+            "$.emulation.engines[0].kv_events.listen: 0.0.0.0:7 is not loopback",
+        ),
+        (CELL + "emulation: {engines: [{cell: a, kv_events: {encoding: json}}]}", "write one of map, array"),
         (CELL + "sites: [s, t]\nemulation: {wan: [{a: s, b: t}, {a: t, b: s}]}", "the path s - t is given twice"),
         (CELL + "emulation: {scenario: faults.yaml}", "there is no file"),
     ],
@@ -144,6 +153,7 @@ def test_resolve_settles_every_port_once() -> None:
     assert grid.emulation is not None
     addresses = [grid.controls[0].listen, grid.controls[0].admin, grid.gateways[0].listen, grid.gateways[0].admin]
     addresses += [grid.gateways[0].envoy_admin, grid.emulation.api, grid.emulation.dcgm[0].listen, grid.dashboard]
+    addresses += [engine.kv_events.listen for engine in grid.emulation.engines if engine.kv_events is not None]
     addresses += [engine.listen["east"] for engine in grid.emulation.engines]
     addresses += [cell.url.removeprefix("http://") for cell in grid.cells]
     assert len(set(addresses)) == len(addresses)

@@ -6,6 +6,7 @@ from tradewind.config.schema import (
     CellConfig,
     EmulatedDcgmConfig,
     EmulatedEngineConfig,
+    EmulatedKvEventsConfig,
     EmulationConfig,
     GridConfig,
     WanConfig,
@@ -31,6 +32,7 @@ def test_paths_get_their_wan_whichever_way_it_is_written() -> None:
 
 def test_the_context_is_no_longer_than_the_kv_cache() -> None:
     assert plan(EmulatedEngineConfig(cell="a1", profile="h100")).engines[0].max_model_len == 94_976
+    assert plan(EmulatedEngineConfig(cell="a1", kv_capacity_tokens=1600)).engines[0].max_model_len == 1584
 
 
 def test_gpu_uuids_are_made_up_stably_or_taken() -> None:
@@ -55,11 +57,20 @@ def test_an_exporter_shows_the_gpus_of_its_site() -> None:
         (EmulatedEngineConfig(cell="a1", profile="b200"), "write one of 2xl40s, fast"),
         (EmulatedEngineConfig(cell="a1", max_num_seqs=0), "max_num_seqs: 0 is too small"),
         (EmulatedEngineConfig(cell="a1", listen={"west": "127.0.0.1:8000"}), "both listen on"),
+        (EmulatedEngineConfig(cell="a1", kv_events=EmulatedKvEventsConfig(listen="127.0.0.1:8000")), "both listen on"),
     ],
 )
 def test_errors_say_what_to_write(engine: EmulatedEngineConfig, says: str) -> None:
     with pytest.raises(EmulationError, match=says):
         plan(engine)
+
+
+def test_an_engine_that_is_to_publish_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = EmulatedEngineConfig(cell="a1", kv_events=EmulatedKvEventsConfig(listen="127.0.0.1:9"))
+    monkeypatch.setattr("tradewind.emulator.plan.find_spec", lambda _name: None)
+    assert plan().engines[0].kv_events is None
+    with pytest.raises(EmulationError, match=r"engines\[0\]\.kv_events: needs pyzmq: install tradewind\[kv-events\]"):
+        plan(asked)
 
 
 def test_other_errors() -> None:
