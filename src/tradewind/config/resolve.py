@@ -22,6 +22,7 @@ from tradewind.config.schema import (
     EppConfig,
     GatewayConfig,
     GridConfig,
+    KvEventsConfig,
     PickConfig,
 )
 from tradewind.core.pick.policies.own import path_of
@@ -212,8 +213,13 @@ def _settle_cell(
         url=f"{scheme}://{ports.settle(address, before)}",
         dcgm_url=cell.dcgm_url or (f"http://{exporter}/metrics" if exporter else ""),
         gpu_uuids=cell.gpu_uuids or engine.gpu_uuid.split(","),
+        kv_events=cell.kv_events or _heard_at(engine.kv_events),
         hardware=cell.hardware or engine.profile,
     )
+
+
+def _heard_at(published: EmulatedKvEventsConfig | None) -> KvEventsConfig | None:
+    return KvEventsConfig(endpoint=f"tcp://{published.listen}", topic=published.topic) if published else None
 
 
 def _settle_epp(gateway: GatewayConfig, before: GatewayConfig, ports: _Ports) -> EppConfig:

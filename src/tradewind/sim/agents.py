@@ -9,6 +9,7 @@ from typing import Literal
 
 from tradewind.core.frozen import FrozenWatch
 from tradewind.core.hold import Hold
+from tradewind.core.prefix.horizon import CacheHorizon
 from tradewind.model.cell import Cell
 from tradewind.model.heartbeat import Evidence, Heartbeat
 from tradewind.model.telemetry import EngineReading, GpuReading, Telemetry
@@ -26,12 +27,13 @@ _DEAD = Evidence(reachable=False, reason="connection refused")
 class SimAgent:
     """One agent beside one cell."""
 
-    def __init__(self, cell: SimCell, described: Cell, *, scrape_s: float) -> None:
+    def __init__(self, cell: SimCell, described: Cell, *, scrape_s: float, kv_events: bool) -> None:
         self.exporter: Literal["ok", "dead", "frozen"] = "ok"
         self.silent = False  # without power, or cut off from every control
         self._cell = cell
         self._described = described
         self._scrape_s = scrape_s
+        self._kv_events = kv_events
         self._starts = 0
         self._begin()
 
@@ -42,6 +44,9 @@ class SimAgent:
         self._gpu: Hold[GpuReading] = Hold(stale_after_s)
         self._frozen = FrozenWatch()
         self._steps: float | None = None
+        self._horizon = CacheHorizon() if self._kv_events else None
+        if self._horizon is not None:
+            self._cell.listen(self._horizon)
 
     def restart(self) -> None:
         """A new process: nothing is known to it."""
@@ -64,6 +69,8 @@ class SimAgent:
         """Nothing read from the old process holds for the next one."""
         self._engine.forget("the engine has ended")
         self._steps = None
+        if self._horizon is not None:
+            self._horizon.cleared()  # the next process counts its messages from the beginning
 
     def _read_exporter(self, now_s: float, *, worked: bool) -> None:
         if self.exporter == "dead":
@@ -114,6 +121,7 @@ class SimAgent:
             gpu_age_s=gpu.age_s,
             gpu_interval_s=self._frozen.interval_s,
             flags=tuple(sorted(flags)),
+            cache=None if self._horizon is None else self._horizon.reading(now_s),
         )
         if self._frozen.is_frozen:
             flags = tuple(sorted({*flags, DCGM_FALLBACK, GPU_FROZEN}))

@@ -1,13 +1,15 @@
 """A cell in virtual time: the engine model, its steps as events, and what a scrape of it would show."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
+from tradewind.core.prefix.horizon import CacheHorizon
 from tradewind.engine.board import Contention, EngineBoard, Heat
 from tradewind.engine.gpu import VRAM_USED_RATIO, GpuModel, signals
+from tradewind.engine.kv import CacheListener
 from tradewind.engine.law import HEALTHY, SlowDown, StepLoad, step_s
 from tradewind.engine.scheduler import EngineModel, StepPlan
 from tradewind.engine.sequence import Sequence, SequenceRequest
@@ -46,6 +48,23 @@ class CellEvents:
     last: Callable[[Sequence], None]
 
 
+class _Listener:
+    """Puts the time to what a pool says."""
+
+    def __init__(self, horizon: CacheHorizon, loop: EventLoop) -> None:
+        self._horizon = horizon
+        self._loop = loop
+
+    def stored(self, contents: Iterable[int], parent: int | None) -> None:
+        self._horizon.stored(contents, self._loop.now_s)
+
+    def removed(self, contents: Iterable[int]) -> None:
+        self._horizon.removed(contents)
+
+    def cleared(self) -> None:
+        self._horizon.cleared()
+
+
 class SimCell:
     """Drives one engine; it sleeps when it has nothing to do.
 
@@ -65,11 +84,17 @@ class SimCell:
         self._shown = (loop.now_s, self.board.model.counters.copy())  # at the exporter's last reading
         self._started_s = 0.0
         self._starts = 0
+        self._listener: CacheListener | None = None
         self._loop = loop
         self._tell = tell
         self._most_steps = most_steps
         self._ends_s: list[float] = []  # of the steps of the run under way, ascending
         self._run = 0  # a cut run's old event finds another number here
+
+    def listen(self, horizon: CacheHorizon) -> None:
+        """From now on this hears what the engine's cache stores and drops, and that of every engine after it."""
+        self._listener = _Listener(horizon, self._loop)
+        self.engine.pool.listener = self._listener
 
     def submit(self, request: SequenceRequest) -> Taken:
         """A request reaches the engine's HTTP server now."""
@@ -99,6 +124,7 @@ class SimCell:
         self._run += 1
         self._ends_s = []
         self.engine = EngineModel(profile=self.spec.profile, limits=self.spec.limits)
+        self.engine.pool.listener = self._listener
         self.latencies = Latencies()
         self._slow_now()
         self.condition = Condition.DOWN

@@ -54,6 +54,11 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Emptied:
+    """Somebody has the engine drop its prefix cache; it goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Exporter:
     """The GPU exporter's process ends, or repeats old values for ever, or works."""
 
@@ -89,7 +94,7 @@ class Foreign:
     output_tokens: int
 
 
-Effect = Slow | Heated | Contended | Engine | Host | Limit | Exporter | Cut | Noise | Detour | Foreign
+Effect = Slow | Heated | Contended | Engine | Host | Limit | Emptied | Exporter | Cut | Noise | Detour | Foreign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ class SimGrid:
             "a block of the load must be a block of every engine"
         )
         self.gateways = [self._gateway(index, make_policy, trace.block_tokens) for index in range(len(scenario.rtts_s))]
-        self.feed = Feed(self.cells, scrape_s=scenario.delays.scrape_s)
+        self.feed = Feed(self.cells, scrape_s=scenario.delays.scrape_s, kv_events=scenario.kv_events)
         self._tuning = self._tuned(make_policy)
         self._schedule_world()
         place = self._stream("gateway")

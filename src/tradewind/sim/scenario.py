@@ -55,6 +55,7 @@ class Scenario:
     disturbance: str = "clean"  # a declared profile
     changes: tuple[Change, ...] = ()  # and what happens beside
     gate: bool = True  # the first-token gate, see docs/concepts/first-token-gate.md
+    kv_events: bool = False  # agents listen to what their engines' caches store and drop
     delays: Delays = Delays()
     # Whose client a request is; None: any gateway's, by chance.
     gateway_of: Callable[[TracedRequest], int] | None = None

@@ -16,10 +16,11 @@ MODEL = "sim"
 class Feed:
     """All agents and one control; it never shows a live value that an agent could not have."""
 
-    def __init__(self, cells: Sequence[SimCell], *, scrape_s: float) -> None:
+    def __init__(self, cells: Sequence[SimCell], *, scrape_s: float, kv_events: bool) -> None:
         self.events: list[Event] = []  # of control, of the whole run
         self.agents = [
-            SimAgent(cell, described(cell.spec, number), scrape_s=scrape_s) for number, cell in enumerate(cells)
+            SimAgent(cell, described(cell.spec, number), scrape_s=scrape_s, kv_events=kv_events)
+            for number, cell in enumerate(cells)
         ]
         self._registry = Registry(expected=[cell.spec.cell_id for cell in cells])
         self._counter = 0

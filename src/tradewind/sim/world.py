@@ -13,6 +13,7 @@ from tradewind.sim.faults import (
     Contended,
     Cut,
     Detour,
+    Emptied,
     Engine,
     Exporter,
     Foreign,
@@ -59,6 +60,8 @@ class World:
                 cell.stress(heat=cell.board.heat, contention=contention)
             case Limit(tokens=tokens):
                 cell.limit_tokens = tokens
+            case Emptied():
+                cell.engine.reset_prefix_cache()
             case Noise(deviation_s=deviation_s):
                 for _, way in self._ways(change.cell):
                     way.noise_s = deviation_s

@@ -71,14 +71,15 @@ class KvEventReader:
     def __init__(self, on_events: Callable[[Sequence[KvEvent]], None]) -> None:
         self._on_events = on_events
         self._last_sequence: int | None = None
+        self.from_the_start = False  # the first batch of this publisher was seen
         self.batches = 0
         self.missed = 0  # batches that a gap in the sequence tells of
         self.bad = 0  # frames or events that could not be read
 
-    @property
-    def from_the_start(self) -> bool:
-        """Whether the first batch of the publisher was seen."""
-        return self._last_sequence is not None and self.batches + self.missed == self._last_sequence + 1
+    def expect_another(self) -> None:
+        """The publisher is known to have ended: what comes next is another one's, of which nothing is known."""
+        self._last_sequence = None
+        self.from_the_start = False
 
     def take(self, frames: Sequence[bytes]) -> None:
         """One message of the publisher."""
@@ -93,13 +94,16 @@ class KvEventReader:
 
     def _sequence(self, sequence: int) -> list[KvEvent]:
         last, self._last_sequence = self._last_sequence, sequence
-        if last is not None and sequence <= last:
-            self.batches, self.missed = 1, sequence
-            return [Restarted()]
-        gap = sequence - last - 1 if last is not None else 0
         self.batches += 1
+        if last is None:
+            self.from_the_start = sequence == 0
+            return []
+        restarted = sequence <= last
+        gap = sequence if restarted else sequence - last - 1
         self.missed += gap
-        return [Missed(batches=gap)] if gap else []
+        if restarted:
+            self.from_the_start = sequence == 0
+        return [*([Restarted()] if restarted else []), *([Missed(batches=gap)] if gap else [])]
 
 
 def decode(payload: bytes) -> tuple[list[CacheEvent], int]:

@@ -1,49 +1,74 @@
 """Subscribes to an engine's KV events over ZeroMQ; needs the extra `kv-events`, which is imported only here."""
 
+import asyncio
 import importlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from tradewind.telemetry.kv_events import MAX_PAYLOAD_BYTES, KvEventReader
+from tradewind.telemetry.kv_events import MAX_PAYLOAD_BYTES
 
 QUEUE_MESSAGES = 10_000  # beyond it ZeroMQ drops, which shows as a gap in the sequence
 CLOSE_WAIT_MS = 0
+PING_MS = 5_000  # a host that vanished is noticed only so: a subscriber sends nothing by itself
+DEAD_MS = 15_000
+INSTALL = "install tradewind[kv-events]"
 
 
 class MissingExtra(Exception):
     """The optional package is not installed."""
 
 
+class SubscriptionFailed(Exception):
+    """The endpoint cannot be used: taken, not allowed, or of a form that ZeroMQ does not know."""
+
+
+class Takes(Protocol):
+    """What a publisher's messages go to."""
+
+    def take(self, frames: Sequence[bytes]) -> None:
+        """One message."""
+        ...
+
+
 class KvSubscriber:
     """One publisher. ZeroMQ reconnects by itself; run() ends only when it is cancelled."""
 
-    def __init__(self, endpoint: str, reader: KvEventReader, *, topic: str = "", bind: bool = False) -> None:
+    def __init__(self, endpoint: str, reader: Takes, *, topic: str = "", bind: bool = False) -> None:
         """`bind`: the engine was given a host name in its endpoint and connects to here. Raises MissingExtra."""
         try:
             self._zmq: Any = importlib.import_module("zmq")
             self._zmq_asyncio: Any = importlib.import_module("zmq.asyncio")
         except ImportError as error:
-            raise MissingExtra("KV events need pyzmq: install tradewind[kv-events]") from error
+            raise MissingExtra(f"KV events need pyzmq: {INSTALL}") from error
         self._endpoint = endpoint
         self._reader = reader
         self._topic = topic
         self._bind = bind
 
     async def run(self) -> None:
-        """Read until cancelled. Raises zmq.ZMQError where the endpoint cannot be used."""
+        """Read until cancelled. Raises SubscriptionFailed."""
         context = self._zmq_asyncio.Context()
         socket = context.socket(self._zmq.SUB)
         try:
-            socket.set(self._zmq.RCVHWM, QUEUE_MESSAGES)
-            socket.set(self._zmq.MAXMSGSIZE, MAX_PAYLOAD_BYTES)
-            socket.set(self._zmq.SUBSCRIBE, self._topic.encode())
-            if self._bind:
-                socket.bind(self._endpoint)
-            else:
-                socket.connect(self._endpoint)
+            self._prepare(socket)
             while True:
-                frames: Sequence[bytes] = await socket.recv_multipart()
-                self._reader.take(frames)
+                self._reader.take(await socket.recv_multipart())
+                await asyncio.sleep(0)  # a message that is there is handed over without a pause: others have work too
+        except self._zmq.ZMQError as error:
+            raise SubscriptionFailed(str(error)) from error
         finally:
             socket.close(linger=CLOSE_WAIT_MS)
             context.term()
+
+    def _prepare(self, socket: Any) -> None:
+        zmq = self._zmq
+        socket.set(zmq.RCVHWM, QUEUE_MESSAGES)
+        socket.set(zmq.MAXMSGSIZE, MAX_PAYLOAD_BYTES)
+        socket.set(zmq.HEARTBEAT_IVL, PING_MS)
+        socket.set(zmq.HEARTBEAT_TIMEOUT, DEAD_MS)
+        socket.set(zmq.IPV6, int("[" in self._endpoint))
+        socket.set(zmq.SUBSCRIBE, self._topic.encode())
+        if self._bind:
+            socket.bind(self._endpoint)
+        else:
+            socket.connect(self._endpoint)

@@ -7,7 +7,7 @@ The latest such time over all removals is the horizon. It only ever errs towards
 stored are not told.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tradewind.model.telemetry import CacheReading
@@ -82,3 +82,16 @@ class CacheHorizon:
             untouched_s=None if self._horizon_s is None else max(0.0, now_s - self._horizon_s),
             resident_tokens=size * len(self._stored) if self._complete and size else None,
         )
+
+
+def merged(ranks: Sequence[CacheReading]) -> CacheReading:
+    """A cell whose engine has several caches, one for each data-parallel rank; nobody outside knows which one a request
+    meets. So only what every rank has dropped is gone, and what one of them has cleared may have been all."""
+    assert ranks, "a cell without a rank has no cache"
+    untouched_s = [rank.untouched_s for rank in ranks if rank.untouched_s is not None]
+    resident = [rank.resident_tokens for rank in ranks if rank.resident_tokens is not None]
+    return CacheReading(
+        clearings=sum(rank.clearings for rank in ranks),
+        untouched_s=max(untouched_s) if len(untouched_s) == len(ranks) else None,
+        resident_tokens=sum(resident) if len(resident) == len(ranks) else None,
+    )

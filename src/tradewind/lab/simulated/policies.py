@@ -127,10 +127,13 @@ def _own_weights(name: str, settings: PickSettings) -> Weights:
 
 
 def _picker(scenario: Scenario, policy: str | PickPolicy, settings: PickSettings, *, bounded: bool) -> Policy:
-    """The index holds each cell's KV blocks, over the number of gateways; the running cap is what engines are told."""
-    index = PrefixIndex()
+    """The index holds each cell's KV blocks, over the number of gateways unless engines tell what they drop.
+
+    The running cap is what engines are told.
+    """
+    index, sharers = PrefixIndex(), 1 if scenario.kv_events else len(scenario.rtts_s)
     for cell in scenario.cells:
-        blocks = cell.kv_capacity_tokens // cell.limits.block_size_tokens // len(scenario.rtts_s)
+        blocks = cell.kv_capacity_tokens // cell.limits.block_size_tokens // sharers
         index.set_capacity(cell.cell_id, blocks if bounded else _UNBOUNDED_BLOCKS)
     running = min(cell.limits.max_num_seqs for cell in scenario.cells)
     settings = replace(settings, cost=replace(settings.cost, max_running=min(settings.cost.max_running, running)))

@@ -1,0 +1,180 @@
+"""What one engine's KV events say of its cache: a subscription for each data-parallel rank, and the horizon of each.
+
+Nothing that a publisher sends or fails to send ends an agent: what is not known is said with its reason.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from tradewind.agent.metrics import AgentMetrics
+from tradewind.config.kv_endpoints import rank_endpoints
+from tradewind.config.schema import KvEventsConfig
+from tradewind.core.prefix.horizon import CacheHorizon, merged
+from tradewind.model.telemetry import CacheReading
+from tradewind.runtime.log import log_event
+from tradewind.telemetry.kv_events import (
+    AllCleared,
+    BlocksRemoved,
+    BlocksStored,
+    KvEvent,
+    KvEventReader,
+    Missed,
+    Restarted,
+)
+from tradewind.telemetry.kv_subscriber import INSTALL, KvSubscriber, MissingExtra, SubscriptionFailed
+
+log = logging.getLogger(__name__)
+
+MIN_RETRY_S = 0.25
+MAX_RETRY_S = 10.0
+# The publisher's first batch, the end of the process and the start time on its metrics page tell of one restart, each
+# at its own time; those that come this soon after the first batch tell nothing new.
+SAME_RESTART_S = 10.0
+
+
+class RankCache:
+    """One publisher's cache, message by message; no I/O."""
+
+    def __init__(self, cell_id: str, *, metrics: AgentMetrics, changed: Callable[[], None]) -> None:
+        self.heard = False  # of the publisher that is there now
+        self._horizon = CacheHorizon()
+        self._reader = KvEventReader(self._on_events)
+        self._placed = False  # the first events have come, with the first batch of all or after it
+        self._began_s: float | None = None  # when the publisher's first batch was heard
+        self._now_s = 0.0
+        self._counters = tuple(
+            family.labels(cell_id) for family in (metrics.kv_batches, metrics.kv_missed, metrics.kv_bad)
+        )
+        self._changed = changed
+
+    def take(self, frames: Sequence[bytes], now_s: float) -> None:
+        """One message."""
+        reader = self._reader
+        self._now_s = now_s
+        before = (reader.batches, reader.missed, reader.bad)
+        reader.take(frames)
+        after = (reader.batches, reader.missed, reader.bad)
+        for counter, was, is_now in zip(self._counters, before, after, strict=True):
+            counter.inc(is_now - was)
+        if reader.batches > before[0] and not self.heard:
+            self.heard = True
+            self._began_s = now_s if reader.from_the_start else None
+            self._changed()
+
+    def engine_restarted(self, now_s: float) -> None:
+        """Somebody else says that the engine's process has ended or is another one."""
+        told = self._began_s is not None and now_s - self._began_s < SAME_RESTART_S
+        if not self.heard or told:
+            return
+        self._horizon.cleared()
+        self._horizon.missed()  # until the next publisher's first batch is heard
+        self._reader.expect_another()
+        self.heard = self._placed = False
+        self._changed()
+
+    def reading(self, now_s: float) -> CacheReading:
+        return self._horizon.reading(now_s)
+
+    def _on_events(self, events: Sequence[KvEvent]) -> None:
+        if not self._placed:
+            self._placed = True
+            if self._reader.from_the_start:
+                self._horizon.begun()
+        for event in events:
+            self._apply(event)
+
+    def _apply(self, event: KvEvent) -> None:
+        match event:
+            case BlocksStored():
+                self._horizon.stored(event.hashes, self._now_s, block_size_tokens=event.block_size_tokens)
+            case BlocksRemoved():
+                self._horizon.removed(event.hashes)
+            case Missed():
+                self._horizon.missed()
+            case Restarted():
+                self._began_s = self._now_s
+                self._clear()
+            case AllCleared():
+                self._clear()
+
+    def _clear(self) -> None:
+        self._horizon.cleared()
+        self._changed()
+
+
+class KvFeed:
+    """The cache of one cell's engine."""
+
+    def __init__(
+        self,
+        cell_id: str,
+        section: KvEventsConfig,
+        *,
+        metrics: AgentMetrics,
+        changed: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`changed` is called for what is worth a heartbeat of its own: a clearing, and the first message."""
+        self._cell_id = cell_id
+        self._section = section
+        self._clock = clock
+        self._ranks = {
+            endpoint: RankCache(cell_id, metrics=metrics, changed=changed) for endpoint in rank_endpoints(section)
+        }
+        self._faults: dict[str, str] = {}  # endpoint -> why it cannot be listened to now
+
+    async def run(self) -> None:
+        """Listen until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for endpoint, rank in self._ranks.items():
+                    subscriber = KvSubscriber(
+                        endpoint, _Clocked(rank, self._clock), topic=self._section.topic, bind=self._section.bind
+                    )
+                    group.create_task(self._listen(endpoint, subscriber))
+        except* MissingExtra:
+            self._faults = dict.fromkeys(self._ranks, INSTALL)
+            log_event(log, "agent.kv_events_extra_missing", level=logging.WARNING, cell=self._cell_id, reason=INSTALL)
+
+    def engine_restarted(self, now_s: float) -> None:
+        """The engine's process has ended or is another one, by evidence that is not its KV events."""
+        for rank in self._ranks.values():
+            rank.engine_restarted(now_s)
+
+    def read(self, now_s: float) -> CacheReading | str:
+        """The cache as of now, or why nothing is known of it."""
+        silent = [endpoint for endpoint, rank in self._ranks.items() if not rank.heard]
+        for endpoint in silent:
+            if endpoint in self._faults:
+                return f"kv events: {self._faults[endpoint]}"
+        if silent:
+            return f"kv events: nothing heard {'at' if self._section.bind else 'from'} {', '.join(silent)} yet"
+        return merged([rank.reading(now_s) for rank in self._ranks.values()])
+
+    async def _listen(self, endpoint: str, subscriber: KvSubscriber) -> None:
+        retry_s = MIN_RETRY_S
+        while True:
+            try:
+                await subscriber.run()
+            except SubscriptionFailed as failure:
+                reason = f"{endpoint}: {failure}"
+                if self._faults.get(endpoint) != reason:
+                    self._faults[endpoint] = reason
+                    log_event(
+                        log, "agent.kv_events_failed", level=logging.WARNING, cell=self._cell_id, reason=reason
+                    )
+            await asyncio.sleep(retry_s)
+            retry_s = min(MAX_RETRY_S, 2 * retry_s)
+
+
+class _Clocked:
+    """A message and when it came."""
+
+    def __init__(self, rank: RankCache, clock: Callable[[], float]) -> None:
+        self._rank = rank
+        self._clock = clock
+
+    def take(self, frames: Sequence[bytes]) -> None:
+        self._rank.take(frames, self._clock())
