@@ -84,6 +84,7 @@ class KvPublisher:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PUB)
         self._socket.set(zmq.SNDHWM, HIGH_WATER_MARK)
+        self._socket.set(zmq.IPV6, int("[" in settings.listen))
         self._socket.bind(endpoint(settings))
 
     def publish(self) -> None:

@@ -9,7 +9,7 @@ from tradewind.config.check import baseline_ok, check
 from tradewind.config.errors import ConfigError
 from tradewind.config.load import load, parse
 from tradewind.config.resolve import load_checked, resolve, resolved_path, write_resolved
-from tradewind.config.schema import GridConfig
+from tradewind.config.schema import GridConfig, KvEventsConfig
 
 GOOD = """
 grid: small
@@ -171,6 +171,10 @@ def test_resolve_fills_what_emulation_implies() -> None:
     assert west.dcgm_url == ""
     assert (east.hardware, west.hardware, real.hardware) == ("fast", "h100", "")
     assert real.url == "http://127.0.0.1:8000"
+    published = grid.emulation.engines[0].kv_events
+    assert published is not None
+    assert east.kv_events == KvEventsConfig(endpoint=f"tcp://{published.listen}", topic="kv")
+    assert west.kv_events is None
 
 
 def test_reload_keeps_the_ports_that_were_settled() -> None:
