@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tradewind.agent.bring_up import BringUp
 from tradewind.agent.gpu_feed import GpuSubscriber
+from tradewind.agent.kv_feed import KvFeed
 from tradewind.agent.life import EngineLife
 from tradewind.agent.metrics import AgentMetrics
 from tradewind.agent.scraper import EngineScraper
@@ -58,7 +59,12 @@ class CellAgent:
         self._shown: object = None  # what the last beat said that is worth a beat of its own
         self._changed = asyncio.Event()
         self._throttle: ThrottleReader | None = None
-        self.telemetry = CellTelemetry(scrape_s=timing.scrape_s, gpu_source=bool(cell.dcgm_url))
+        self._kv_feed = (
+            KvFeed(cell.id, cell.kv_events, metrics=metrics, changed=self._changed.set, clock=clock)
+            if cell.kv_events is not None
+            else None
+        )
+        self.telemetry = CellTelemetry(scrape_s=timing.scrape_s, gpu_source=bool(cell.dcgm_url), cache=self._kv_feed)
         self.life = EngineLife(
             hardware=cell.hardware, advertise_max_model_len=cell.advertise_max_model_len, warm_up=cell.warm_up
         )
@@ -101,6 +107,8 @@ class CellAgent:
                 group.create_task(self._bring_up.run())
                 group.create_task(self._scrape_loop())
                 group.create_task(self._beat_loop())
+                if self._kv_feed is not None:
+                    group.create_task(self._kv_feed.run())
         finally:
             self._api.close()
             self._scraper.close()
@@ -119,7 +127,7 @@ class CellAgent:
             else:
                 log_event(log, "agent.engine_dead", level=logging.WARNING, cell=self._cell.id, reason=reading.detail)
                 self._metrics.deaths.labels(self._cell.id).inc()
-                self.telemetry.engine_restarted(f"the engine is down: {reading.detail}")
+                self.telemetry.engine_ended(f"the engine is down: {reading.detail}", reading.at_s)
                 self._throttle = None
             self._bring_up.began.set()
         if self.life.evidence != before:
@@ -163,7 +171,8 @@ class CellAgent:
         gpu = telemetry.gpu
         alarm = None if gpu is None or gpu.throttle_bits is None else gpu.throttle_bits & ALARM_BITS
         faults = None if gpu is None else (gpu.xid_count, gpu.ecc_uncorrected_total, alarm)
-        return self.life.evidence, self.life.capabilities, telemetry.flags, faults
+        clearings = None if telemetry.cache is None else telemetry.cache.clearings
+        return self.life.evidence, self.life.capabilities, telemetry.flags, faults, clearings
 
     def _beat(self, telemetry: Telemetry) -> None:
         self._sequence += 1

@@ -38,10 +38,11 @@ class RankCache:
     """One publisher's cache, message by message; no I/O."""
 
     def __init__(self, cell_id: str, *, metrics: AgentMetrics, changed: Callable[[], None]) -> None:
-        self.heard = False  # of the publisher that is there now
+        self.heard = False  # anything at all: from then on a cache is told of, if only that it was cleared
         self._horizon = CacheHorizon()
         self._reader = KvEventReader(self._on_events)
-        self._placed = False  # the first events have come, with the first batch of all or after it
+        self._fresh = True  # no message has come since the engine's start
+        self._placed = False  # events have, so it is decided whether they are all
         self._began_s: float | None = None  # when the publisher's first batch was heard
         self._now_s = 0.0
         self._counters = tuple(
@@ -58,21 +59,24 @@ class RankCache:
         after = (reader.batches, reader.missed, reader.bad)
         for counter, was, is_now in zip(self._counters, before, after, strict=True):
             counter.inc(is_now - was)
-        if reader.batches > before[0] and not self.heard:
-            self.heard = True
+        if reader.bad > before[2]:
+            self._horizon.missed()
+        if reader.batches > before[0] and self._fresh:
+            self._fresh = False
             self._began_s = now_s if reader.from_the_start else None
+        if reader.batches and not self.heard:
+            self.heard = True
             self._changed()
 
     def engine_restarted(self, now_s: float) -> None:
         """Somebody else says that the engine's process has ended or is another one."""
         told = self._began_s is not None and now_s - self._began_s < SAME_RESTART_S
-        if not self.heard or told:
+        if self._fresh or told:
             return
-        self._horizon.cleared()
-        self._horizon.missed()  # until the next publisher's first batch is heard
         self._reader.expect_another()
-        self.heard = self._placed = False
-        self._changed()
+        self._fresh, self._placed = True, False
+        self._clear()
+        self._horizon.missed()  # until the next publisher's first batch is heard
 
     def reading(self, now_s: float) -> CacheReading:
         return self._horizon.reading(now_s)
@@ -127,16 +131,19 @@ class KvFeed:
 
     async def run(self) -> None:
         """Listen until cancelled."""
+        topic, bind = self._section.topic, self._section.bind
         try:
-            async with asyncio.TaskGroup() as group:
-                for endpoint, rank in self._ranks.items():
-                    subscriber = KvSubscriber(
-                        endpoint, _Clocked(rank, self._clock), topic=self._section.topic, bind=self._section.bind
-                    )
-                    group.create_task(self._listen(endpoint, subscriber))
-        except* MissingExtra:
+            subscribers = [
+                KvSubscriber(endpoint, _Clocked(rank, self._clock), topic=topic, bind=bind)
+                for endpoint, rank in self._ranks.items()
+            ]
+        except MissingExtra:
             self._faults = dict.fromkeys(self._ranks, INSTALL)
             log_event(log, "agent.kv_events_extra_missing", level=logging.WARNING, cell=self._cell_id, reason=INSTALL)
+            return
+        async with asyncio.TaskGroup() as group:
+            for endpoint, subscriber in zip(self._ranks, subscribers, strict=True):
+                group.create_task(self._listen(endpoint, subscriber))
 
     def engine_restarted(self, now_s: float) -> None:
         """The engine's process has ended or is another one, by evidence that is not its KV events."""
@@ -154,17 +161,16 @@ class KvFeed:
         return merged([rank.reading(now_s) for rank in self._ranks.values()])
 
     async def _listen(self, endpoint: str, subscriber: KvSubscriber) -> None:
-        retry_s = MIN_RETRY_S
+        retry_s, said = MIN_RETRY_S, ""
         while True:
+            self._faults.pop(endpoint, None)
             try:
                 await subscriber.run()
             except SubscriptionFailed as failure:
-                reason = f"{endpoint}: {failure}"
-                if self._faults.get(endpoint) != reason:
-                    self._faults[endpoint] = reason
-                    log_event(
-                        log, "agent.kv_events_failed", level=logging.WARNING, cell=self._cell_id, reason=reason
-                    )
+                reason = self._faults[endpoint] = f"{endpoint}: {failure}"
+                if reason != said:
+                    said = reason
+                    log_event(log, "agent.kv_events_failed", level=logging.WARNING, cell=self._cell_id, reason=reason)
             await asyncio.sleep(retry_s)
             retry_s = min(MAX_RETRY_S, 2 * retry_s)
 

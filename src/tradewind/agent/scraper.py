@@ -56,7 +56,7 @@ class EngineScraper:
 
     def _accept(self, scrape: EngineScrape, at_s: float) -> EngineScrape | None:
         if scrape.kind is not None and self._life.restarted(scrape.reading.start_time_s):
-            self._telemetry.engine_restarted("the engine was restarted")
+            self._telemetry.engine_ended("the engine was restarted", at_s)
         self._telemetry.engine_hit(scrape, at_s)
         if scrape.kind is None:
             return None

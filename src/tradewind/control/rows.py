@@ -14,9 +14,14 @@ from tradewind.control.api import (
 from tradewind.control.gateways import GatewayStatus
 from tradewind.control.grid import CellStatus
 from tradewind.control.store import Drain
-from tradewind.model.telemetry import EngineReading, GpuReading, Histogram, HostReading, Telemetry
+from tradewind.model.telemetry import CacheReading, EngineReading, GpuReading, Histogram, HostReading, Telemetry
 
-_READINGS: tuple[tuple[str, type], ...] = (("engine", EngineReading), ("gpu", GpuReading), ("host", HostReading))
+_READINGS: tuple[tuple[str, type], ...] = (
+    ("engine", EngineReading),
+    ("gpu", GpuReading),
+    ("host", HostReading),
+    ("cache", CacheReading),
+)
 
 
 def rfc3339(unix_s: float) -> str:

@@ -53,6 +53,14 @@ class CellLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A prompt that a gateway has sent to a cell: what other gateways must know to send its like there, too."""
+
+    cell_id: str
+    blocks: tuple[int, ...]  # its chained hashes, which mean nothing without the grid's prefix key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayLoad:
     """Outstanding work of one gateway, `age_s` ago; a cell that is left out has none."""
 
@@ -71,6 +79,8 @@ class ViewDelta:
     removed: tuple[str, ...] = ()
     others: tuple[GatewayLoad, ...] = ()  # every gateway but the one that is told
     order: TuningOrder | None = None  # of this control's tuner, in every message; None = it has none
+    prefix_key: int | None = None  # 64 bits by which all gateways of the grid hash prompts, in every message
+    placed: tuple[Placed, ...] = ()  # by other gateways since the last message of this stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,3 +114,5 @@ class GatewayReport:
     pressures: tuple[tuple[str, float], ...] = ()
     notes: tuple[tuple[str, str], ...] = ()  # cell id -> why its weight is what it is
     samples: tuple[Sample, ...] = ()  # of requests that followed a tuner's order; times from the moment of the report
+    prefix_key: int | None = None  # that some control has told, and by which it hashes; None = its own
+    placed: tuple[Placed, ...] = ()  # since the previous report, with that key

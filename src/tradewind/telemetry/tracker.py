@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Protocol
 
 from tradewind.core.frozen import FrozenWatch
 from tradewind.core.hold import Hold
-from tradewind.model.telemetry import EngineReading, GpuReading, HostReading, Telemetry, UnknownSignal
+from tradewind.model.telemetry import CacheReading, EngineReading, GpuReading, HostReading, Telemetry, UnknownSignal
 from tradewind.telemetry.dcgm import GpuScrape
 from tradewind.telemetry.engine_metrics import EngineScrape
 
@@ -18,16 +19,30 @@ ENGINE_METRICS_STALE = "engine_metrics_stale"  # the engine's metrics page canno
 ENGINE_ASLEEP = "engine_asleep"
 
 
+class CacheSource(Protocol):
+    """What the engine's KV events say of its cache."""
+
+    def read(self, now_s: float) -> CacheReading | str:
+        """As of now, or why nothing is known."""
+        ...
+
+    def engine_restarted(self, now_s: float) -> None:
+        """The engine's process has ended or is another one."""
+        ...
+
+
 class CellTelemetry:
     """Fed by the agent's scrapes, read at every heartbeat. Times come in as now_s of one monotonic clock."""
 
-    def __init__(self, *, scrape_s: float, gpu_source: bool) -> None:
-        """gpu_source: False when no GPU telemetry is configured; then its absence is no fallback."""
+    def __init__(self, *, scrape_s: float, gpu_source: bool, cache: CacheSource | None = None) -> None:
+        """gpu_source: False when no GPU telemetry is configured; then its absence is no fallback. cache: None where
+        nobody listens to KV events; then nothing is said of them."""
         stale_after_s = 3.0 * scrape_s + 0.5
         self._engine: Hold[EngineScrape] = Hold(stale_after_s)
         self._gpu: Hold[GpuScrape] = Hold(stale_after_s)
         self._host: Hold[HostReading] = Hold(stale_after_s)
         self._gpu_source = gpu_source
+        self._cache = cache
         self._frozen = FrozenWatch()
         self._work: tuple[float | None, ...] | None = None
         self._worked_s: float | None = None  # when the engine's counters were last seen to advance
@@ -59,6 +74,12 @@ class CellTelemetry:
         """Nothing read from the old process holds for the new one."""
         self._engine.forget(reason)
         self._work, self._worked_s, self._awake_since_gauge, self.last_engine = None, None, False, None
+
+    def engine_ended(self, reason: str, at_s: float) -> None:
+        """The process is gone, and its cache with it."""
+        self.engine_restarted(reason)
+        if self._cache is not None:
+            self._cache.engine_restarted(at_s)
 
     def engine_served(self) -> None:
         """A request has just been answered: vLLM's sleep gauge, if up, is left over from a resume."""
@@ -97,6 +118,9 @@ class CellTelemetry:
             flags.add(ENGINE_ASLEEP)
         gpu_reading, gpu_unknown, gpu_flags = self._gpu_view(gpu.value, gpu.reason)
         unknown.extend(gpu_unknown)
+        cache = None if self._cache is None else self._cache.read(now_s)
+        if isinstance(cache, str):
+            unknown.append(UnknownSignal(signal="cache", reason=cache))
         return Telemetry(
             engine=reading,
             engine_age_s=engine.age_s,
@@ -106,6 +130,7 @@ class CellTelemetry:
             host=host.value,
             unknown=tuple(unknown[:MAX_UNKNOWN]),
             flags=tuple(sorted(flags | gpu_flags)),
+            cache=cache if isinstance(cache, CacheReading) else None,
         )
 
     def _gpu_view(

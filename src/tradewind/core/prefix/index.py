@@ -1,18 +1,20 @@
-"""Which leading blocks of a prompt each cell holds, as far as this gateway's own dispatches tell.
+"""Which leading blocks of a prompt each cell holds, as far as gateways' dispatches and the engines' events tell.
 
 A block is named by a chained hash: it stands for the whole prefix that ends with it. A request credits its blocks to
 the cell it is sent to. Each cell has a least-recently-used list, touched from the deepest block to the root, so that a
 root always outlives its leaves and what a cell holds of any prompt is a leading part of it.
 
-How far that list reaches back is a guess, the engine's KV blocks over the number of gateways, until the engine's own
-events tell (see horizon.py): then a touch is also the end of a request, and what was touched last before the engine's
-horizon is dropped.
+Where there are several gateways they tell each other what they have sent where, with blocks hashed under one key.
+
+How far that list reaches back is a guess, the engine's KV blocks, or its share of them for a gateway that hears nothing
+of the others, until the engine's own events tell (see horizon.py): then a touch is also the end of a request, and what
+was touched last before the engine's horizon is dropped.
 
 Memory: at most `max_blocks` entries over all cells, at most 200 bytes each (benchmark `prefix`). 64 cells of one
 million tokens each, at 128 tokens a block, are 500,000 entries: 100 MB.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 
 from tradewind.core.prefix.heat import Heat
@@ -46,7 +48,11 @@ class PrefixIndex:
         self._free_bits: list[int] = []
         self._heat = Heat()
         self._at_s = 0.0  # of touches, in steps
+        self._placed: deque[tuple[str, Sequence[int]]] = deque()  # for other gateways
+        self._placed_blocks = 0
+        self._most_placed = 0
         self.evicted = 0  # blocks that gave way to newer ones
+        self.untold = 0  # requests that other gateways will not hear of, since there were too many
 
     def __len__(self) -> int:
         """Entries over all cells; a block that two cells hold counts twice."""
@@ -80,8 +86,27 @@ class PrefixIndex:
         """A request with these blocks goes to this cell, whose oldest blocks give way."""
         if not blocks:
             return
+        self.heard(cell_id, blocks, now_s)
+        if self._most_placed:
+            self._keep(cell_id, blocks)
+
+    def heard(self, cell_id: str, blocks: Sequence[int], now_s: float) -> None:
+        """Another gateway has sent such a request to this cell."""
         self._count_heat(blocks, now_s)
         self.touch(cell_id, blocks, now_s)
+
+    def share(self, most_blocks: int) -> None:
+        """Keep what is recorded for `take_placed`, at most so many blocks, the newest; 0 = keep nothing."""
+        self._most_placed = most_blocks
+        if not most_blocks:
+            self.take_placed()
+
+    def take_placed(self) -> list[tuple[str, Sequence[int]]]:
+        """Cell and blocks of every request recorded since the last call, in order."""
+        placed = list(self._placed)
+        self._placed.clear()
+        self._placed_blocks = 0
+        return placed
 
     def touch(self, cell_id: str, blocks: Sequence[int], now_s: float) -> None:
         """These blocks are in the cell now: it has had them in use until this moment, or will from here on."""
@@ -174,6 +199,14 @@ class PrefixIndex:
         for other in self._cells.values():  # the share of each became smaller
             self._shrink(other, self._room(other))
         return held
+
+    def _keep(self, cell_id: str, blocks: Sequence[int]) -> None:
+        self._placed.append((cell_id, blocks))
+        self._placed_blocks += len(blocks)
+        while self._placed_blocks > self._most_placed:
+            _, dropped = self._placed.popleft()
+            self._placed_blocks -= len(dropped)
+            self.untold += 1
 
     def _step(self, now_s: float) -> float:
         if not self._at_s <= now_s < self._at_s + STEP_S:

@@ -249,20 +249,24 @@ class ViewVersion(_message.Message):
     def __init__(self, control_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., counter: _Optional[int] = ...) -> None: ...
 
 class ViewDelta(_message.Message):
-    __slots__ = ("version", "full", "cells", "removed", "others", "order")
+    __slots__ = ("version", "full", "cells", "removed", "others", "order", "prefix_key", "placed")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FULL_FIELD_NUMBER: _ClassVar[int]
     CELLS_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     OTHERS_FIELD_NUMBER: _ClassVar[int]
     ORDER_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_KEY_FIELD_NUMBER: _ClassVar[int]
+    PLACED_FIELD_NUMBER: _ClassVar[int]
     version: ViewVersion
     full: bool
     cells: _containers.RepeatedCompositeFieldContainer[CellView]
     removed: _containers.RepeatedScalarFieldContainer[str]
     others: _containers.RepeatedCompositeFieldContainer[GatewayLoad]
     order: TuningOrder
-    def __init__(self, version: _Optional[_Union[ViewVersion, _Mapping]] = ..., full: _Optional[bool] = ..., cells: _Optional[_Iterable[_Union[CellView, _Mapping]]] = ..., removed: _Optional[_Iterable[str]] = ..., others: _Optional[_Iterable[_Union[GatewayLoad, _Mapping]]] = ..., order: _Optional[_Union[TuningOrder, _Mapping]] = ...) -> None: ...
+    prefix_key: int
+    placed: _containers.RepeatedCompositeFieldContainer[Placed]
+    def __init__(self, version: _Optional[_Union[ViewVersion, _Mapping]] = ..., full: _Optional[bool] = ..., cells: _Optional[_Iterable[_Union[CellView, _Mapping]]] = ..., removed: _Optional[_Iterable[str]] = ..., others: _Optional[_Iterable[_Union[GatewayLoad, _Mapping]]] = ..., order: _Optional[_Union[TuningOrder, _Mapping]] = ..., prefix_key: _Optional[int] = ..., placed: _Optional[_Iterable[_Union[Placed, _Mapping]]] = ...) -> None: ...
 
 class Weights(_message.Message):
     __slots__ = ("rtt", "queue")
@@ -297,6 +301,14 @@ class CellLoad(_message.Message):
     waiting_tokens: int
     decoding: int
     def __init__(self, cell_id: _Optional[str] = ..., requests: _Optional[int] = ..., waiting_tokens: _Optional[int] = ..., decoding: _Optional[int] = ...) -> None: ...
+
+class Placed(_message.Message):
+    __slots__ = ("cell_id", "blocks")
+    CELL_ID_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    cell_id: str
+    blocks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cell_id: _Optional[str] = ..., blocks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GatewayLoad(_message.Message):
     __slots__ = ("gateway_id", "age_s", "cells")
@@ -361,7 +373,7 @@ class CellNote(_message.Message):
     def __init__(self, cell_id: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class GatewayReport(_message.Message):
-    __slots__ = ("gateway_id", "site", "sequence", "paths", "weights", "pressures", "notes", "samples")
+    __slots__ = ("gateway_id", "site", "sequence", "paths", "weights", "pressures", "notes", "samples", "prefix_key", "placed")
     GATEWAY_ID_FIELD_NUMBER: _ClassVar[int]
     SITE_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -370,6 +382,8 @@ class GatewayReport(_message.Message):
     PRESSURES_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_KEY_FIELD_NUMBER: _ClassVar[int]
+    PLACED_FIELD_NUMBER: _ClassVar[int]
     gateway_id: str
     site: str
     sequence: int
@@ -378,7 +392,9 @@ class GatewayReport(_message.Message):
     pressures: _containers.RepeatedCompositeFieldContainer[CellPressure]
     notes: _containers.RepeatedCompositeFieldContainer[CellNote]
     samples: _containers.RepeatedCompositeFieldContainer[Sample]
-    def __init__(self, gateway_id: _Optional[str] = ..., site: _Optional[str] = ..., sequence: _Optional[int] = ..., paths: _Optional[_Iterable[_Union[PathReading, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[CellWeight, _Mapping]]] = ..., pressures: _Optional[_Iterable[_Union[CellPressure, _Mapping]]] = ..., notes: _Optional[_Iterable[_Union[CellNote, _Mapping]]] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ...) -> None: ...
+    prefix_key: int
+    placed: _containers.RepeatedCompositeFieldContainer[Placed]
+    def __init__(self, gateway_id: _Optional[str] = ..., site: _Optional[str] = ..., sequence: _Optional[int] = ..., paths: _Optional[_Iterable[_Union[PathReading, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[CellWeight, _Mapping]]] = ..., pressures: _Optional[_Iterable[_Union[CellPressure, _Mapping]]] = ..., notes: _Optional[_Iterable[_Union[CellNote, _Mapping]]] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., prefix_key: _Optional[int] = ..., placed: _Optional[_Iterable[_Union[Placed, _Mapping]]] = ...) -> None: ...
 
 class Sample(_message.Message):
     __slots__ = ("driver", "generation", "child", "cell_id", "dispatched_s", "finished_s", "rtt_s", "queue_s", "prefill_s", "prompt_tokens", "uncached_tokens", "least_uncached_tokens", "ttft_s", "e2e_s", "itl_s", "failed")
