@@ -41,21 +41,7 @@ class AgentMetrics:
         self.warm_ups = Counter(
             "tradewind_agent_warm_ups", "Warm-up requests by result", ("cell", "result"), registry=registry
         )
-        self.kv_batches = Counter(
-            "tradewind_agent_kv_event_batches", "Batches of KV events heard", ("cell",), registry=registry
-        )
-        self.kv_missed = Counter(
-            "tradewind_agent_kv_event_batches_missed",
-            "Batches of KV events that a gap in their numbers tells of",
-            ("cell",),
-            registry=registry,
-        )
-        self.kv_bad = Counter(
-            "tradewind_agent_kv_events_bad",
-            "Messages and KV events that could not be read",
-            ("cell",),
-            registry=registry,
-        )
+        self.kv_batches, self.kv_missed, self.kv_bad = _kv_counters(registry)
         link = ("control",)
         self.connected = Gauge(
             "tradewind_agent_control_connected_ratio", "1 while the stream is open", link, registry=registry
@@ -88,3 +74,19 @@ class AgentMetrics:
             return Response("ok\n", media_type="text/plain")
 
         return Starlette(routes=[Route("/metrics", metrics), Route("/healthz", health)])
+
+
+def _kv_counters(registry: CollectorRegistry) -> tuple[Counter, Counter, Counter]:
+    cell = ("cell",)
+    return (
+        Counter("tradewind_agent_kv_event_batches", "Batches of KV events heard", cell, registry=registry),
+        Counter(
+            "tradewind_agent_kv_event_batches_missed",
+            "Batches of KV events that a gap in their numbers tells of",
+            cell,
+            registry=registry,
+        ),
+        Counter(
+            "tradewind_agent_kv_events_bad", "Messages and KV events that could not be read", cell, registry=registry
+        ),
+    )

@@ -50,7 +50,9 @@ class KvSubscriber:
         context = self._zmq_asyncio.Context()
         socket = context.socket(self._zmq.SUB)
         try:
-            self._prepare(socket)
+            for option, value in self._options():
+                socket.set(option, value)
+            (socket.bind if self._bind else socket.connect)(self._endpoint)
             while True:
                 self._reader.take(await socket.recv_multipart())
                 await asyncio.sleep(0)  # a message that is there is handed over without a pause: others have work too
@@ -60,15 +62,13 @@ class KvSubscriber:
             socket.close(linger=CLOSE_WAIT_MS)
             context.term()
 
-    def _prepare(self, socket: Any) -> None:
+    def _options(self) -> tuple[tuple[int, int | bytes], ...]:
         zmq = self._zmq
-        socket.set(zmq.RCVHWM, QUEUE_MESSAGES)
-        socket.set(zmq.MAXMSGSIZE, MAX_PAYLOAD_BYTES)
-        socket.set(zmq.HEARTBEAT_IVL, PING_MS)
-        socket.set(zmq.HEARTBEAT_TIMEOUT, DEAD_MS)
-        socket.set(zmq.IPV6, int("[" in self._endpoint))
-        socket.set(zmq.SUBSCRIBE, self._topic.encode())
-        if self._bind:
-            socket.bind(self._endpoint)
-        else:
-            socket.connect(self._endpoint)
+        return (
+            (zmq.RCVHWM, QUEUE_MESSAGES),
+            (zmq.MAXMSGSIZE, MAX_PAYLOAD_BYTES),
+            (zmq.HEARTBEAT_IVL, PING_MS),
+            (zmq.HEARTBEAT_TIMEOUT, DEAD_MS),
+            (zmq.IPV6, int("[" in self._endpoint)),
+            (zmq.SUBSCRIBE, self._topic.encode()),
+        )

@@ -2,9 +2,10 @@
 
 from random import Random
 
-from tradewind.core.prefix.horizon import CacheHorizon
+from tradewind.core.prefix.horizon import CacheHorizon, merged
 from tradewind.core.prefix.index import STEP_S, PrefixIndex
 from tradewind.engine.kv import BlockPool
+from tradewind.model.telemetry import CacheReading
 
 
 def test_a_removed_block_tells_how_far_back_the_cache_reaches() -> None:
@@ -104,3 +105,11 @@ def test_an_index_that_is_trimmed_drops_what_the_engine_dropped_and_no_more() ->
             over_untold += untold.matches(prompt).get("a", 0) - really
     assert dropped[0] > 500, "there was something to see"
     assert over < over_untold / 4, f"block steps believed and not there: {over} of {over_untold}"
+
+
+def test_of_several_caches_only_what_all_have_dropped_is_gone() -> None:
+    one = CacheReading(clearings=1, untouched_s=10.0, resident_tokens=100)
+    other = CacheReading(clearings=2, untouched_s=30.0, resident_tokens=50)
+    assert merged([one]) == one
+    assert merged([one, other]) == CacheReading(clearings=3, untouched_s=30.0, resident_tokens=150)
+    assert merged([one, CacheReading()]) == CacheReading(clearings=1)

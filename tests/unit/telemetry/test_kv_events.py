@@ -134,6 +134,18 @@ def test_gaps_and_restarts_are_told_before_what_follows_them() -> None:
     assert (read.bad, read.from_the_start) == (0, True)
 
 
+def test_a_restart_whose_first_batches_were_missed_is_no_start() -> None:
+    read, got = reader()
+    for sequence in (0, 8, 3):
+        read.take(frames(sequence, {"type": "AllBlocksCleared"}))
+    assert got[1:] == [Missed(batches=7), AllCleared(), Restarted(), Missed(batches=3), AllCleared()]
+    assert (read.from_the_start, read.batches, read.missed) == (False, 3, 10)
+    read.expect_another()
+    read.take(frames(0, {"type": "AllBlocksCleared"}))
+    assert got[-1] == AllCleared(), "that it is another one was known"
+    assert read.from_the_start
+
+
 def test_a_late_subscriber_knows_that_it_is_late() -> None:
     read, _ = reader()
     read.take(frames(7, {"type": "AllBlocksCleared"}))

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tradewind.model.telemetry import EngineReading, GpuReading, HostReading, UnknownSignal
+from tradewind.model.telemetry import CacheReading, EngineReading, GpuReading, HostReading, UnknownSignal
 from tradewind.telemetry.dcgm import GpuScrape
 from tradewind.telemetry.engine_metrics import EngineScrape
 from tradewind.telemetry.tracker import CellTelemetry, reasons
@@ -125,3 +125,29 @@ def test_the_sleep_gauge_left_over_from_a_resume_is_not_believed() -> None:
     assert served.engine is not None
     assert served.engine.sleeping is False
     assert served.flags == ()
+
+
+def test_what_kv_events_say_is_told_or_why_they_say_nothing() -> None:
+    class Cache:
+        said: CacheReading | str = "kv events: nothing heard yet"
+
+        def __init__(self) -> None:
+            self.ended_s: list[float] = []
+
+        def read(self, now_s: float) -> CacheReading | str:
+            return self.said
+
+        def engine_restarted(self, now_s: float) -> None:
+            self.ended_s.append(now_s)
+
+    cache = Cache()
+    cell = CellTelemetry(scrape_s=1.0, gpu_source=False, cache=cache)
+    assert reasons(cell.telemetry(1.0).unknown)["cache"] == "kv events: nothing heard yet"
+    cache.said = CacheReading(clearings=1)
+    assert cell.telemetry(2.0).cache == cache.said
+    assert "cache" not in reasons(cell.telemetry(2.0).unknown)
+    cell.engine_restarted("the engine has just come up")
+    assert not cache.ended_s, "its cache is as old as itself"
+    cell.engine_ended("the engine is down", 3.0)
+    assert cache.ended_s == [3.0]
+    assert reasons(cell.telemetry(4.0).unknown)["engine"] == "the engine is down"

@@ -1,0 +1,248 @@
+"""A cell's KV events, from a publisher on the loopback to the telemetry of its heartbeats."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.kv import CLEARED, Publisher, message, removed, stored
+from tradewind.agent.kv_feed import SAME_RESTART_S, KvFeed, RankCache
+from tradewind.agent.metrics import AgentMetrics
+from tradewind.config.schema import KvEventsConfig
+from tradewind.model.telemetry import CacheReading
+from tradewind.telemetry.tracker import CellTelemetry
+
+
+def arrays(event: dict[str, object]) -> list[object]:
+    """As vLLM wrote them up to 0.22."""
+    return list(event.values())
+
+
+def rank_cache() -> tuple[RankCache, list[None], AgentMetrics]:
+    changes: list[None] = []
+    metrics = AgentMetrics()
+    return RankCache("east-0", metrics=metrics, changed=lambda: changes.append(None)), changes, metrics
+
+
+def count(metrics: AgentMetrics, name: str) -> float | None:
+    return metrics.registry.get_sample_value(f"tradewind_agent_{name}_total", {"cell": "east-0"})
+
+
+@pytest.mark.parametrize("form", [dict, arrays])
+def test_what_was_stored_and_removed_is_the_reading(form: Callable[[dict[str, object]], object]) -> None:
+    rank, changes, metrics = rank_cache()
+    rank.take(message(0, form(stored(1, 2))), 10.0)
+    rank.take(message(1, form(stored(3))), 20.0)
+    assert rank.reading(20.0) == CacheReading(resident_tokens=48)
+    rank.take(message(2, form(removed(1))), 21.0)
+    assert rank.reading(25.0) == CacheReading(untouched_s=15.0, resident_tokens=32)
+    rank.take(message(3, form(CLEARED)), 26.0)
+    assert rank.reading(26.0) == CacheReading(clearings=1, resident_tokens=0)
+    assert len(changes) == 2, "the first message, and the clearing"
+    assert [count(metrics, name) for name in ("kv_event_batches", "kv_event_batches_missed")] == [4, 0]
+
+
+def test_who_comes_late_does_not_know_what_is_resident() -> None:
+    rank, _, _ = rank_cache()
+    rank.take(message(7, stored(1)), 1.0)
+    rank.take(message(8, removed(99)), 2.0)
+    assert rank.reading(3.0) == CacheReading()
+
+
+def test_an_empty_first_batch_is_the_start_as_well() -> None:
+    rank, _, _ = rank_cache()
+    rank.take(message(0), 1.0)
+    assert rank.heard
+    rank.take(message(1, stored(1)), 1.0)
+    assert rank.reading(1.0).resident_tokens == 16
+
+
+def test_a_gap_and_a_batch_that_cannot_be_read_are_counted_and_end_certainty() -> None:
+    for broken in (message(5, stored(2)), [b"kv", (1).to_bytes(8, "big"), b"\xc1"]):
+        rank, _, metrics = rank_cache()
+        rank.take(message(0, stored(1)), 1.0)
+        rank.take(broken, 2.0)
+        rank.take(message(6, removed(1)), 3.0)
+        assert rank.reading(4.0) == CacheReading(untouched_s=3.0), "the horizon holds"
+        assert count(metrics, "kv_event_batches_missed") == 4
+        assert count(metrics, "kv_events_bad") == (broken[2] == b"\xc1")
+
+
+def test_a_publisher_that_begins_again_has_an_empty_cache() -> None:
+    rank, _, _ = rank_cache()
+    rank.take(message(4, stored(1)), 1.0)
+    rank.take(message(0, stored(2)), 2.0)
+    assert rank.reading(2.0) == CacheReading(clearings=1, resident_tokens=16)
+
+
+def test_one_restart_is_one_clearing_whoever_tells_first() -> None:
+    rank, _, _ = rank_cache()
+    rank.take(message(4, stored(1)), 1.0)
+    rank.engine_restarted(100.0)
+    rank.engine_restarted(101.0)
+    assert rank.reading(101.0) == CacheReading(clearings=1), "it is told of although the new engine was not heard yet"
+    rank.take(message(0, stored(2)), 160.0)
+    assert rank.reading(160.0) == CacheReading(clearings=1, resident_tokens=16), "the publisher tells nothing new"
+    rank.engine_restarted(160.0 + SAME_RESTART_S / 2)
+    assert rank.reading(170.0).clearings == 1, "nor does a page that was read a little later"
+    rank.take(message(0, stored(3)), 300.0)
+    rank.engine_restarted(301.0)
+    assert rank.reading(301.0) == CacheReading(clearings=2, resident_tokens=16)
+    rank.engine_restarted(301.0 + SAME_RESTART_S)
+    assert rank.reading(400.0).clearings == 3, "another restart"
+
+
+class Feed:
+    """A feed at work, its telemetry, and what it thinks worth a heartbeat."""
+
+    def __init__(self, endpoint: str, **section: Any) -> None:
+        self.changed = asyncio.Event()
+        self.metrics = AgentMetrics()
+        settings = KvEventsConfig(endpoint=endpoint, **section)
+        self.feed = KvFeed("east-0", settings, metrics=self.metrics, changed=self.changed.set)
+        self.telemetry = CellTelemetry(scrape_s=1.0, gpu_source=True, cache=self.feed)
+
+    @property
+    def why(self) -> str:
+        assert self.telemetry.telemetry(0.0).cache is None
+        (reason,) = [item.reason for item in self.telemetry.telemetry(0.0).unknown if item.signal == "cache"]
+        return reason
+
+    async def until(self, accept: Callable[[CacheReading], bool]) -> CacheReading:
+        found: list[CacheReading] = []
+
+        def seen() -> bool:
+            cache = self.telemetry.telemetry(0.0).cache
+            if cache is not None and accept(cache):
+                found.append(cache)
+            return bool(found)
+
+        await until(seen)
+        return found[0]
+
+
+async def until(seen: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        for _ in iter(seen, True):
+            await asyncio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def running(feed: Feed) -> AsyncIterator[Feed]:
+    task = asyncio.create_task(feed.feed.run())
+    try:
+        yield feed
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def endpoint_in(folder: Path) -> str:
+    return f"ipc://{folder}/kv"
+
+
+def test_a_cell_hears_its_engine_and_says_why_while_it_does_not(tmp_path: Path) -> None:
+    endpoint = endpoint_in(tmp_path)
+
+    async def scene() -> None:
+        async with running(Feed(endpoint, topic="kv")) as feed:
+            assert feed.why == f"kv events: nothing heard from {endpoint} yet"
+            with Publisher(endpoint) as engine:
+                assert await engine.subscribed() == "kv"
+                engine.send(0, stored(1, 2))
+                await feed.until(lambda cache: cache.resident_tokens == 32)
+                assert feed.changed.is_set()
+                engine.send(1, CLEARED)
+                assert (await feed.until(lambda cache: cache.clearings == 1)).resident_tokens == 0
+            with Publisher(endpoint) as engine:  # the engine is started again: ZeroMQ connects by itself
+                await engine.subscribed()
+                engine.send(0, stored(7))
+                assert (await feed.until(lambda cache: cache.clearings == 2)).resident_tokens == 16
+
+    asyncio.run(scene())
+
+
+def test_an_agent_waits_for_an_engine_that_connects() -> None:
+    taken = socket.create_server(("127.0.0.1", 0))
+    endpoint = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+
+    async def scene() -> None:
+        async with running(Feed(endpoint, bind=True)) as feed:
+            await until(lambda: "Address already in use" in feed.why)
+            taken.close()
+            with Publisher(endpoint, bind=False) as engine:
+                await engine.subscribed()
+                assert feed.why == f"kv events: nothing heard at {endpoint} yet", "the fault is survived, and forgotten"
+                engine.send(0, stored(1))
+                await feed.until(lambda cache: cache.resident_tokens == 16)
+
+    asyncio.run(scene())
+
+
+def test_a_cell_of_several_ranks_is_known_when_each_was_heard() -> None:
+    port = neighbours()
+    first, second = (f"tcp://127.0.0.1:{port + rank}" for rank in range(2))
+
+    async def scene() -> None:
+        async with running(Feed(first, ranks=2)) as feed:
+            with Publisher(first) as one, Publisher(second) as other:
+                await one.subscribed()
+                await other.subscribed()
+                one.send(0, stored(1))
+                await until(feed.changed.is_set)
+                assert feed.why == f"kv events: nothing heard from {second} yet"
+                other.send(0, CLEARED, stored(1, 2))
+                assert await feed.until(lambda _: True) == CacheReading(clearings=1, resident_tokens=48)
+
+    asyncio.run(scene())
+
+
+def neighbours() -> int:
+    """A free port whose next one is free as well."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as one, contextlib.suppress(OSError, OverflowError):
+            port = int(one.getsockname()[1])
+            with socket.create_server(("127.0.0.1", port + 1)):
+                return port
+
+
+def test_without_the_extra_it_is_said_once_and_nothing_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "zmq", None)
+
+    async def scene() -> None:
+        feed = Feed("tcp://127.0.0.1:5557", ranks=2)
+        await feed.feed.run()
+        assert feed.why == "kv events: install tradewind[kv-events]"
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scene())
+    assert [record.message for record in caplog.records if "kv_events_extra_missing" in record.message] != []
+    assert len(caplog.records) == 1
+
+
+def test_a_flood_leaves_room_for_others(tmp_path: Path) -> None:
+    """A message that is there is received without a pause; heartbeats must go out all the same."""
+    endpoint = endpoint_in(tmp_path)
+    turns: set[float | None] = set()
+
+    async def scene() -> None:
+        async with running(Feed(endpoint)) as feed:
+            with Publisher(endpoint) as engine:
+                await engine.subscribed()
+                for sequence in range(500):
+                    engine.send(sequence, stored(sequence))
+                async with asyncio.timeout(10):
+                    while 500 not in turns:
+                        turns.add(count(feed.metrics, "kv_event_batches"))
+                        await asyncio.sleep(0)
+
+    asyncio.run(scene())
+    assert len(turns) > 50
