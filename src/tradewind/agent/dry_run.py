@@ -2,13 +2,18 @@
 
 import asyncio
 import os
+import time
 from dataclasses import asdict, dataclass, fields
 
 from rich.table import Table
 
+from tradewind.agent.kv_feed import KvFeed
 from tradewind.agent.listing import Listing, read_listing, read_version
+from tradewind.agent.metrics import AgentMetrics
 from tradewind.config.check import NVML_URL
-from tradewind.model.telemetry import EngineReading, GpuReading, Histogram, UnknownSignal
+from tradewind.config.check_kv import endpoint_fault
+from tradewind.config.schema import KvEventsConfig
+from tradewind.model.telemetry import CacheReading, EngineReading, GpuReading, Histogram, UnknownSignal
 from tradewind.telemetry.cgroup import ThrottleReader, find_listener, find_stat_file
 from tradewind.telemetry.dcgm import DcgmReader, GpuScrape
 from tradewind.telemetry.engine_metrics import EngineReader, EngineScrape
@@ -17,6 +22,11 @@ from tradewind.telemetry.http_connection import FetchFailed, parse_target
 from tradewind.telemetry.nvml import open_nvml
 
 HOST_INTERVAL_S = 1.0
+KV_LISTEN_S = 2.0
+_CACHE_REASONS = {
+    "untouched_s": "nothing that was stored since was dropped",
+    "resident_tokens": "not heard from the engine's start",
+}
 
 _UNITS = {
     "_requests": "requests",
@@ -38,7 +48,7 @@ _UNITS = {
 class SignalRow:
     """One line of the report. Either value or reason says something."""
 
-    group: str  # "engine" | "gpu" | "host" | "capability" | "health"
+    group: str  # "engine" | "gpu" | "host" | "capability" | "health" | "cache"
     signal: str
     value: str  # "" when unknown
     unit: str
@@ -79,8 +89,11 @@ def dry_run(
     dcgm_url: str = "",
     gpu_uuids: tuple[str, ...] = (),
     api_key_env: str = "",
+    kv_events: KvEventsConfig | None = None,
 ) -> DryRunReport:
-    """Look at one engine once; sends no generation request. Raises ValueError for a URL that is not one."""
+    """Look at one engine once; sends no generation request. Raises ValueError for a URL or an endpoint that is none."""
+    if kv_events is not None and (fault := endpoint_fault(kv_events)):
+        raise ValueError(f"{kv_events.endpoint!r} {fault}")
     return asyncio.run(
         _look(
             url,
@@ -89,12 +102,20 @@ def dry_run(
             gpu_uuids=gpu_uuids,
             key=os.environ.get(api_key_env, "") if api_key_env else "",
             key_env=api_key_env,
+            kv_events=kv_events,
         )
     )
 
 
 async def _look(
-    url: str, *, metrics_url: str, dcgm_url: str, gpu_uuids: tuple[str, ...], key: str, key_env: str
+    url: str,
+    *,
+    metrics_url: str,
+    dcgm_url: str,
+    gpu_uuids: tuple[str, ...],
+    key: str,
+    key_env: str,
+    kv_events: KvEventsConfig | None,
 ) -> DryRunReport:
     api = Fetcher(url, headers=(("authorization", f"Bearer {key}"),) if key else ())
     rows = [await _health(api)]
@@ -106,6 +127,7 @@ async def _look(
     rows += _engine_rows(scrape)
     rows += _gpu_rows(await _gpu(dcgm_url, gpu_uuids))
     rows.append(await _host(url))
+    rows += [] if kv_events is None else await _cache_rows(kv_events)
     return DryRunReport(url=url, reachable=bool(rows[0].value), rows=tuple(rows))
 
 
@@ -187,6 +209,23 @@ async def _host(url: str) -> SignalRow:
         if reading is not None:
             value, reason = _text(reading.cpu_throttled_ratio), ""
     return SignalRow(group="host", signal=signal, value=value, unit="ratio", source=source, reason=reason)
+
+
+async def _cache_rows(section: KvEventsConfig) -> list[SignalRow]:
+    metrics = AgentMetrics()
+    feed = KvFeed("", section, metrics=metrics, changed=lambda: None)
+    try:
+        async with asyncio.timeout(KV_LISTEN_S):
+            await feed.run()
+    except TimeoutError:
+        pass
+    cache = feed.read(time.monotonic())
+    source = f"{section.endpoint}, {KV_LISTEN_S:g} s"
+    if isinstance(cache, str):
+        return [SignalRow(group="cache", signal="kv_events", value="", unit="", source=source, reason=cache)]
+    unknown = tuple(UnknownSignal(signal=signal, reason=reason) for signal, reason in _CACHE_REASONS.items())
+    names = [field.name for field in fields(CacheReading)]
+    return _rows("cache", names, cache, tuple((name, source) for name in names), unknown, "")
 
 
 def _capabilities(

@@ -36,12 +36,19 @@ def agent(
         str, typer.Option("--dry-run", metavar="URL", help="Print what an agent sees of one engine, and exit.")
     ] = "",
     dcgm: Annotated[str, typer.Option("--dcgm", metavar="URL", help="With --dry-run: a GPU exporter's page.")] = "",
+    kv_events: Annotated[
+        str,
+        typer.Option("--kv-events", metavar="ENDPOINT", help="With --dry-run: where the engine publishes KV events."),
+    ] = "",
+    kv_bind: Annotated[
+        bool, typer.Option("--kv-bind", help="With --kv-events: the engine connects to it, so wait there.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run one agent: it watches the engines of its cells and reports them to every control."""
     with explained(as_json=as_json):
         if dry_run:
-            raise typer.Exit(_look(dry_run, dcgm, as_json=as_json))
+            raise typer.Exit(_look(dry_run, dcgm, kv_events, kv_bind=kv_bind, as_json=as_json))
         from tradewind.agent.main import run
         from tradewind.lab.locate import settled
         from tradewind.runtime.log import setup_logging
@@ -53,11 +60,13 @@ def agent(
         raise typer.Exit(run(grid, chosen))
 
 
-def _look(url: str, dcgm: str, *, as_json: bool) -> int:
+def _look(url: str, dcgm: str, endpoint: str, *, kv_bind: bool, as_json: bool) -> int:
     from tradewind.agent.dry_run import dry_run
+    from tradewind.config.schema import KvEventsConfig
 
     try:
-        report = dry_run(url, dcgm_url=dcgm)
+        kv_events = KvEventsConfig(endpoint=endpoint, bind=kv_bind) if endpoint else None
+        report = dry_run(url, dcgm_url=dcgm, kv_events=kv_events)
     except ValueError as error:
         _usage(str(error))
     if as_json:

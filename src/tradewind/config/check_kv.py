@@ -29,17 +29,19 @@ def kv_problems(grid: GridConfig) -> Iterator[Problem]:
                 yield Problem(where=f"{at}.endpoint", what=what, write="an endpoint of its own for each engine")
 
 
-def _cannot_wait(section: KvEventsConfig) -> str:
-    host = urlsplit(section.endpoint).hostname or ""
+def endpoint_fault(section: KvEventsConfig) -> str:
+    """What is wrong with an endpoint for the side that is to wait or to connect there, "" for nothing."""
+    found = fault(section)
+    host = "" if found else urlsplit(section.endpoint).hostname
     named = section.bind and host and not is_ip(host)
-    return f"names {host!r}, and what waits there needs an address" if named else ""
+    return f"names {host!r}, and what waits there needs an address" if named else found
 
 
 def _problems(at: str, section: KvEventsConfig) -> Iterator[Problem]:
     if not 1 <= section.ranks <= MOST_RANKS:
         yield Problem(where=f"{at}.ranks", what=f"{section.ranks} ranks", write=f"1 to {MOST_RANKS}")
         return
-    what = fault(section) or _cannot_wait(section)
+    what = endpoint_fault(section)
     if what:
         write = f"{TCP_EXAMPLE}, or ipc:///run/engine-kv"
         yield Problem(where=f"{at}.endpoint", what=f"{section.endpoint!r} {what}", write=write)

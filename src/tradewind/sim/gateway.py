@@ -1,7 +1,7 @@
 """A gateway in virtual time: asks its policy for a cell, carries the request there and back, and reports late."""
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,12 +11,12 @@ from tradewind.model.cell import CellState
 from tradewind.model.decision import Refusal
 from tradewind.model.request import Request
 from tradewind.model.routing import ProbeOrder
-from tradewind.model.view import GatewayReport, GridView, PathReading
+from tradewind.model.view import GatewayReport, GridView, PathReading, Placed
 from tradewind.sim.carrier import CONNECT_TIMEOUT_S, Attempts, Carrier, Told, Way
 from tradewind.sim.cell import Condition
 from tradewind.sim.journal import BYTES_PER_TOKEN, Entry, Journal, to_outcome
 from tradewind.sim.loop import EventLoop
-from tradewind.sim.policy import Policy, Ticks
+from tradewind.sim.policy import Policy, SharesPrefixes, Ticks
 from tradewind.sim.scenario import Delays
 from tradewind.sim.telemetry import MODEL
 from tradewind.workload.mooncake import TracedRequest
@@ -110,9 +110,15 @@ class SimGateway:
         self.policy.observe_view(view, self._loop.now_s)
         self._hear()
 
-    def take_others(self, loads: Mapping[str, OthersLoad]) -> None:
-        """Other gateways' outstanding work arrives."""
+    def take_others(self, loads: Mapping[str, OthersLoad], placed: Sequence[Placed]) -> None:
+        """Other gateways' outstanding work arrives, and what they have sent where."""
         self.policy.observe_others(loads, self._loop.now_s)
+        if placed and isinstance(self.policy, SharesPrefixes):
+            self.policy.observe_placed(placed, self._loop.now_s)
+
+    def take_placed(self) -> Sequence[Placed]:
+        """What it has sent where since the last call."""
+        return self.policy.take_placed() if isinstance(self.policy, SharesPrefixes) else ()
 
     def probe(self) -> None:
         """A round of probes comes back."""

@@ -204,13 +204,15 @@ class SimGrid:
             self.loop.at(self.loop.now_s + self.scenario.delays.view_s, partial(gateway.take_view, view))
 
     def _exchange(self) -> None:
-        """Every gateway's outstanding work goes to all others, by way of control."""
+        """Every gateway's outstanding work, and what it has sent where, goes to all others, by way of control."""
         told = [dict(gateway.policy.outstanding()) for gateway in self.gateways]
+        placed = [gateway.take_placed() for gateway in self.gateways]
         for index, gateway in enumerate(self.gateways):
             loads = together(
                 [loads for other, loads in enumerate(told) if other != index], age_s=self.scenario.delays.view_s
             )
-            self.loop.at(self.loop.now_s + self.scenario.delays.view_s, partial(gateway.take_others, loads))
+            news = [prompt for other, prompts in enumerate(placed) if other != index for prompt in prompts]
+            self.loop.at(self.loop.now_s + self.scenario.delays.view_s, partial(gateway.take_others, loads, news))
 
     def _first(self, sequence: Sequence) -> None:
         carried = self._attempts.open.get(sequence.request.seq_id)

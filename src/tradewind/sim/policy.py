@@ -10,7 +10,7 @@ from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
 from tradewind.model.routing import ProbeOrder
 from tradewind.model.tuning import Sample, TuningOrder
-from tradewind.model.view import GridView, PathReading
+from tradewind.model.view import GridView, PathReading, Placed
 from tradewind.sim.scenario import Scenario
 
 
@@ -75,6 +75,17 @@ class Follows(Protocol):
 
     def take_samples(self) -> Sequence[Sample]:
         """What finished since the last call, in the order of its end."""
+
+
+@runtime_checkable
+class SharesPrefixes(Protocol):
+    """What a policy may have beside: it tells other gateways what it has sent where."""
+
+    def take_placed(self) -> Sequence[Placed]:
+        """Since the last call."""
+
+    def observe_placed(self, placed: Sequence[Placed], now_s: float) -> None:
+        """What all other gateways have."""
 
 
 MakePolicy = Callable[[Scenario], Policy]  # a fresh policy for one gateway of this grid

@@ -14,7 +14,7 @@ from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
 from tradewind.model.routing import Endpoint, Event, ProbeOrder, Routing, WeightRow
 from tradewind.model.tuning import Sample, TuningOrder
-from tradewind.model.view import CellView, GridView, PathReading, ViewVersion
+from tradewind.model.view import CellView, GridView, PathReading, Placed, ViewVersion
 from tradewind.sim.envoy import Balancer, MakeBalancer
 
 PUSH_DELAY_S = 0.005  # from a decision to the first request that follows it; measured: 1 to 4 ms
@@ -220,6 +220,12 @@ class PicksPolicy:
 
     def observe_others(self, loads: Mapping[str, OthersLoad], now_s: float) -> None:
         self.picker.observe_others(loads, now_s)
+
+    def take_placed(self) -> Sequence[Placed]:
+        return self.picker.take_placed()
+
+    def observe_placed(self, placed: Sequence[Placed], now_s: float) -> None:
+        self.picker.observe_placed(placed, now_s)
 
     def set_order(self, order: TuningOrder | None) -> None:
         self.picker.set_order(order)

@@ -31,7 +31,7 @@ from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
 from tradewind.model.routing import WeightRow
 from tradewind.model.tuning import Sample, TuningOrder
-from tradewind.model.view import GridView, PathReading
+from tradewind.model.view import GridView, PathReading, Placed
 
 FORGOTTEN = 0.02  # other gateways' work counts as nothing below this weight
 ONE_HOME = 2.0  # requests per prefix up to which a second home cannot pay
@@ -248,6 +248,18 @@ class Picker:
         if self._tape is not None:
             self._tape.note(Heard.EXPIRE, now_s, None)
         return self._ledger.expire(now_s)
+
+    def take_placed(self) -> tuple[Placed, ...]:
+        """What went where since the last call, for other gateways; nothing while the index keeps none of it."""
+        return tuple(Placed(cell_id=cell_id, blocks=tuple(blocks)) for cell_id, blocks in self._index.take_placed())
+
+    def observe_placed(self, placed: Sequence[Placed], now_s: float) -> None:
+        """What other gateways have sent where. Cells that this one does not know are left out."""
+        if self._tape is not None:
+            self._tape.note(Heard.PLACED, now_s, placed)
+        for prompt in placed:
+            if prompt.blocks and self._fleet.get(prompt.cell_id) is not None:
+                self._index.heard(prompt.cell_id, prompt.blocks, now_s)
 
     def outstanding(self) -> dict[str, OthersLoad]:
         """Own requests in flight per cell, for other gateways; cells without any are left out."""

@@ -1,6 +1,6 @@
 """What the decision asks of the prefix index, and tells it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 
@@ -29,6 +29,14 @@ class PrefixView(Forgets, Protocol):
 
     def touch(self, cell_id: str, blocks: tuple[int, ...], now_s: float) -> None:
         """A request with these blocks has ended on the cell, which had them in use until now."""
+        ...
+
+    def heard(self, cell_id: str, blocks: tuple[int, ...], now_s: float) -> None:
+        """Another gateway has sent a request with these blocks to the cell."""
+        ...
+
+    def take_placed(self) -> Sequence[tuple[str, Sequence[int]]]:
+        """Cell and blocks of every request since the last call, where they are kept for other gateways."""
         ...
 
     def heat(self, blocks: tuple[int, ...], depth: int, now_s: float) -> float:

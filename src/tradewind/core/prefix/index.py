@@ -21,6 +21,7 @@ from tradewind.core.prefix.heat import Heat
 
 DEFAULT_CELL_BLOCKS = 8_192  # about a million tokens: for a cell that has not told its KV capacity
 MAX_BLOCKS = 1 << 20  # over all cells
+MAX_PLACED_BLOCKS = 1 << 14  # kept for other gateways until they are told: 128 KB, or 370 prompts of 5,600 tokens
 STEP_S = 0.5  # touches within it share one number in memory
 
 

@@ -7,7 +7,9 @@ alerts and verdicts drain cells; `round_robin` and `least_request:N` are round r
 
 `cost`, `gorgo:.5/.1`, `least_request:N`, ...: as in configuration. After it, `;constant=value` changes a constant of
 the recipe or of learning, e.g. `cost;tie_s=0;alpha=0.1`. `;index=unbounded` lets the prefix index grow without regard
-to the engines' caches, as some published routers do; `bounded`, the default, is what every gateway of ours has.
+to the engines' caches, as some published routers do; `bounded`, the default, is what every gateway of ours has. In a
+grid with several gateways that exchange their work these tell each other what they have sent where, too; with
+`;index=own` each has only its own requests, and its share of the caches.
 `;rates=10`: the table of hardware classes begins with ten times its times, with `;rates=h100:10` those of one class.
 
 `cost;tuner=calibrator`, `gorgo:.5/.1;tuner=es`: one tuner for the whole grid moves the two weights of these policies,
@@ -25,7 +27,7 @@ from tradewind.core.pick.ask import Policy as PickPolicy
 from tradewind.core.pick.picker import Picker
 from tradewind.core.pick.policies.own import policy_file
 from tradewind.core.pick.settings import CostSettings, LearningSettings, PickSettings
-from tradewind.core.prefix.index import PrefixIndex
+from tradewind.core.prefix.index import MAX_PLACED_BLOCKS, PrefixIndex
 from tradewind.core.scoring import make_scorer
 from tradewind.lab.simulated.constants import UnknownPolicyError, parsed
 from tradewind.lab.simulated.own import MakePickPolicy, is_whole, own_choice, own_whole
@@ -42,6 +44,7 @@ __all__ = ["UnknownPolicyError", "fingerprint", "maker"]
 
 Settings = TypeVar("Settings", CostSettings, LearningSettings)
 
+BOUNDED, UNBOUNDED, OWN = "bounded", "unbounded", "own"
 _UNBOUNDED_BLOCKS = 1 << 18  # per cell: more than any run here has
 TUNED = ("cost", "gorgo")  # whose two weights a tuner can move
 _STEERED = ("cost", "pressure")  # the picker's policies that are ours; one from a file has all that they have
@@ -57,7 +60,7 @@ def maker(written: str) -> MakePolicy:
         file = policy_file(name)
         if file is not None and is_whole(file):
             return own_whole(file, changes)
-        settings, bounded = _changed_by(without_tuner(changes), written)
+        settings, kept = _changed_by(without_tuner(changes), written)
         policy: MakePickPolicy = (lambda: name) if file is None else own_choice(file)
         Picker(settings, policy=policy(), index=PrefixIndex())
         make_tuner = tuner_maker(changes, own=_own_weights(name, settings))
@@ -68,7 +71,7 @@ def maker(written: str) -> MakePolicy:
         raise UnknownPolicyError(f"{error}{also}") from error
 
     def make_policy(scenario: Scenario) -> Policy:
-        return _picker(scenario, policy(), settings, bounded=bounded)
+        return _picker(scenario, policy(), settings, kept)
 
     if make_tuner is None:
         return make_policy
@@ -89,14 +92,14 @@ def fingerprint(written: str) -> str:
         raise UnknownPolicyError(str(error)) from error
 
 
-def _changed_by(changes: list[str], written: str) -> tuple[PickSettings, bool]:
-    """Settings with these constants, and whether the index is bounded."""
-    cost, learning, bounded = CostSettings(), LearningSettings(), True
+def _changed_by(changes: list[str], written: str) -> tuple[PickSettings, str]:
+    """Settings with these constants, and the kind of index."""
+    cost, learning, kept = CostSettings(), LearningSettings(), BOUNDED
     rates: list[tuple[str, float]] = []
     for change in changes:
         key, _, value = change.partition("=")
-        if key == "index" and value in ("bounded", "unbounded"):
-            bounded = value == "bounded"
+        if key == "index" and value in (BOUNDED, UNBOUNDED, OWN):
+            kept = value
         elif key == "rates":
             rates.append(_rate(change, value))
         elif key in _types(cost):
@@ -106,7 +109,7 @@ def _changed_by(changes: list[str], written: str) -> tuple[PickSettings, bool]:
         else:
             known = ", ".join(sorted(_types(cost) | _types(learning) | {"index": str, "rates": float}))
             raise UnknownPolicyError(f"{written!r}: unknown constant {key!r}; known: {known}")
-    return PickSettings(cost=cost, learning=learning, rates=tuple(rates)), bounded
+    return PickSettings(cost=cost, learning=learning, rates=tuple(rates)), kept
 
 
 def _rate(written: str, value: str) -> tuple[str, float]:
@@ -126,15 +129,19 @@ def _own_weights(name: str, settings: PickSettings) -> Weights:
     return Weights(float(rtt), float(queue))
 
 
-def _picker(scenario: Scenario, policy: str | PickPolicy, settings: PickSettings, *, bounded: bool) -> Policy:
-    """The index holds each cell's KV blocks, over the number of gateways unless engines tell what they drop.
+def _picker(scenario: Scenario, policy: str | PickPolicy, settings: PickSettings, kept: str) -> Policy:
+    """The index holds each cell's KV blocks, over the number of gateways where neither they nor engines tell.
 
     The running cap is what engines are told.
     """
-    index, sharers = PrefixIndex(), 1 if scenario.kv_events else len(scenario.rtts_s)
+    index, gateways = PrefixIndex(), len(scenario.rtts_s)
+    told = kept == BOUNDED and gateways > 1 and scenario.delays.sync_s is not None
+    if told:
+        index.share(MAX_PLACED_BLOCKS)
+    sharers = 1 if told or scenario.kv_events else gateways
     for cell in scenario.cells:
         blocks = cell.kv_capacity_tokens // cell.limits.block_size_tokens // sharers
-        index.set_capacity(cell.cell_id, blocks if bounded else _UNBOUNDED_BLOCKS)
+        index.set_capacity(cell.cell_id, _UNBOUNDED_BLOCKS if kept == UNBOUNDED else blocks)
     running = min(cell.limits.max_num_seqs for cell in scenario.cells)
     settings = replace(settings, cost=replace(settings.cost, max_running=min(settings.cost.max_running, running)))
     picker = Picker(settings, policy=policy, index=index)
