@@ -1,12 +1,16 @@
 """An agent between an engine that publishes KV events and a control."""
 
 import asyncio
+import threading
 from pathlib import Path
+
+import pytest
 
 from tests.fakes.control import FakeControl
 from tests.fakes.engine import FakeEngine
 from tests.fakes.kv import Publisher, removed, stored
 from tests.integration.test_agent import TIMING, RunningAgent, cell_of
+from tradewind.agent.dry_run import DryRunReport, dry_run
 from tradewind.config.schema import KvEventsConfig
 from tradewind.model.heartbeat import Heartbeat
 from tradewind.model.telemetry import CacheReading
@@ -31,3 +35,37 @@ def test_heartbeats_tell_what_the_engine_drops_and_that_its_cache_died_with_it(t
             engine.kill()
             dead = control.wait_for(lambda beat: beat.telemetry.cache == CacheReading(clearings=1)).heartbeat
             assert dead.evidence.reachable is False
+
+
+def cache_of(report: DryRunReport) -> dict[str, tuple[str, str]]:
+    return {row.signal: (row.value, row.reason) for row in report.rows if row.group == "cache"}
+
+
+def test_a_dry_run_listens_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tradewind.agent.dry_run.KV_LISTEN_S", 0.5)
+    endpoint = f"ipc://{tmp_path}/kv"
+    with FakeEngine() as engine, Publisher(endpoint) as publisher:
+
+        def publish() -> None:
+            asyncio.run(publisher.subscribed())
+            publisher.send(7, stored(1, 2))
+
+        talk = threading.Thread(target=publish)
+        talk.start()
+        report = dry_run(engine.url, kv_events=KvEventsConfig(endpoint=endpoint))
+        talk.join()
+    assert cache_of(report) == {
+        "clearings": ("0", ""),
+        "untouched_s": ("", "nothing that was stored since was dropped"),
+        "resident_tokens": ("", "not heard from the engine's start"),
+    }
+
+
+def test_a_dry_run_says_why_it_hears_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tradewind.agent.dry_run.KV_LISTEN_S", 0.05)
+    with FakeEngine() as engine:
+        heard = cache_of(dry_run(engine.url, kv_events=KvEventsConfig(endpoint=f"ipc://{tmp_path}/kv")))
+        assert heard == {"kv_events": ("", f"kv events: nothing heard from ipc://{tmp_path}/kv yet")}
+        assert not cache_of(dry_run(engine.url))
+        with pytest.raises(ValueError, match=r"'tcp://here' is not tcp://host:port"):
+            dry_run(engine.url, kv_events=KvEventsConfig(endpoint="tcp://here"))
