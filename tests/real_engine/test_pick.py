@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -18,7 +19,10 @@ from tests.real_engine.install import installed_or_skip
 from tests.real_engine.vllm import RealEngine
 from tests.support.conversations import SENTENCE, cached_ratio
 from tests.support.up import Up, running_up
-from tradewind.config.schema import CellConfig, GatewayConfig, GridConfig
+from tradewind.agent.kv_feed import KvFeed
+from tradewind.agent.metrics import AgentMetrics
+from tradewind.config.schema import CellConfig, GatewayConfig, GridConfig, KvEventsConfig
+from tradewind.model.telemetry import CacheReading
 from tradewind.telemetry.kv_events import AllCleared, BlocksStored, KvEvent, KvEventReader
 from tradewind.telemetry.kv_subscriber import KvSubscriber
 
@@ -26,6 +30,7 @@ pytestmark = pytest.mark.real_engine
 
 CELLS = ("east-0", "east-1")
 HEARD_S = 20.0
+OVERFLOW_S = 240.0  # two fillings of the cache, by a CPU: what was stored before anybody listened says nothing
 SENTENCES = 100  # some 2,000 tokens: of a small model, less is not worth a detour
 REQUESTS = 32  # of cached_ratio
 MORE = 0.03  # of all prompt tokens; by weights every engine reads every conversation once
@@ -67,10 +72,10 @@ def grid_of(publishers: list[Publisher], folder: Path, *, routing: Literal["pick
 
 
 @contextlib.contextmanager
-def listening(endpoint: str, seen: list[KvEvent]) -> Iterator[None]:
-    """Events of a publisher are added to `seen`, by a thread, until the block ends."""
+def listening(listen: Coroutine[None, None, None]) -> Iterator[None]:
+    """Runs it in a thread until the block ends."""
     loop = asyncio.new_event_loop()
-    task = loop.create_task(KvSubscriber(endpoint, KvEventReader(seen.extend)).run())
+    task = loop.create_task(listen)
 
     def run() -> None:
         with contextlib.suppress(asyncio.CancelledError):
@@ -100,7 +105,7 @@ def test_kv_events_decode(publishers: list[Publisher]) -> None:
     pytest.importorskip("zmq", reason="the extra kv-events")
     publisher, seen = publishers[0], list[KvEvent]()
     tried = count()
-    with listening(publisher.endpoint, seen):
+    with listening(KvSubscriber(publisher.endpoint, KvEventReader(seen.extend)).run()):
 
         def stored() -> bool:
             send(publisher.engine, "POST", CHAT, chat(f"{next(tried)} {SENTENCE * 8}"))
@@ -117,3 +122,24 @@ def test_kv_events_decode(publishers: list[Publisher]) -> None:
             return AllCleared() in seen
 
         eventually(cleared, within_s=HEARD_S, what="the clearing is heard of")
+
+
+def test_a_cache_that_overflows_has_a_horizon(publishers: list[Publisher]) -> None:
+    pytest.importorskip("zmq", reason="the extra kv-events")
+    publisher, tried = publishers[0], count()
+    section = KvEventsConfig(endpoint=publisher.endpoint)
+    feed = KvFeed(CELLS[0], section, metrics=AgentMetrics(), changed=lambda: None)
+    began_s = time.monotonic()
+    with listening(feed.run()):
+
+        def overflowed() -> bool:
+            send(publisher.engine, "POST", CHAT, chat(f"overflow {next(tried)} {SENTENCE * SENTENCES}"))
+            reading = feed.read(time.monotonic())
+            return isinstance(reading, CacheReading) and reading.untouched_s is not None
+
+        eventually(overflowed, within_s=OVERFLOW_S, what="what was stored since we listen gives way")
+        reading = feed.read(time.monotonic())
+        assert isinstance(reading, CacheReading)
+        assert reading.untouched_s is not None
+        assert 0.0 < reading.untouched_s < time.monotonic() - began_s
+        assert reading.clearings == 0
