@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.control import FakeControl
-from tests.fakes.engine import FakeEngine
+from tests.fakes.engine import FakeEngine, vllm_page
 from tests.fakes.kv import Publisher, removed, stored
 from tests.integration.test_agent import TIMING, RunningAgent, cell_of
 from tradewind.agent.dry_run import DryRunReport, dry_run
@@ -35,6 +35,19 @@ def test_heartbeats_tell_what_the_engine_drops_and_that_its_cache_died_with_it(t
             engine.kill()
             dead = control.wait_for(lambda beat: beat.telemetry.cache == CacheReading(clearings=1)).heartbeat
             assert dead.evidence.reachable is False
+
+
+def test_a_restart_that_only_the_metrics_page_tells_of_is_a_clearing(tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/kv"
+    with FakeEngine() as engine, FakeControl() as control, Publisher(endpoint) as publisher:
+        engine.metrics(vllm_page() + "process_start_time_seconds 100\n")
+        cell = cell_of(engine, kv_events=KvEventsConfig(endpoint=endpoint))
+        with RunningAgent(cell, controls=(control,), timing=TIMING):
+            asyncio.run(publisher.subscribed())
+            publisher.send(4, stored(1))
+            control.wait_for(lambda beat: beat.telemetry.cache and beat.telemetry.engine)
+            engine.metrics(vllm_page() + "process_start_time_seconds 200\n")
+            control.wait_for(lambda beat: beat.telemetry.cache == CacheReading(clearings=1))
 
 
 def cache_of(report: DryRunReport) -> dict[str, tuple[str, str]]:
