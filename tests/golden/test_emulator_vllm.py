@@ -121,7 +121,7 @@ def test_other_refusals(engine: EmulatorHandle, section: str, method: str, path:
 
 
 @pytest.mark.parametrize(
-    "path", ["/health", "/ping", "/version", "/load", "/is_sleeping", "/is_paused", "/weight_info"]
+    "path", ["/health", "/ping", "/version", "/load", "/is_sleeping", "/is_paused", "/weight_info", "/kv_event_sources"]
 )
 def test_small_answers(engine: EmulatorHandle, path: str) -> None:
     wanted = captured("vllm_get_endpoints.txt", f"GET {path}")

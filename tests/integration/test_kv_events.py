@@ -23,6 +23,7 @@ from tradewind.config.schema import (
     EmulationConfig,
     GatewayConfig,
     GridConfig,
+    KvEventsConfig,
 )
 
 pytest.importorskip("zmq", reason="the extra kv-events")
@@ -63,7 +64,11 @@ def test_heartbeats_tell_how_far_an_engines_cache_reaches_back() -> None:
     engine = EngineSpec(kv_capacity_tokens=KV_TOKENS, kv_events=EmulatedKvEventsConfig(topic="kv@a1"))
     with emulator(engine) as grid, FakeControl() as control:
         told, small = Told(control), count(100)
-        with RunningAgent(*resolve(grid.config).cells, controls=(control,), timing=TIMING):
+        cells = resolve(grid.config).cells
+        source = ask(grid.url, "GET", "/kv_event_sources").json()["0"]
+        assert isinstance(source, dict)
+        assert cells[0].kv_events == KvEventsConfig(endpoint=source["endpoint"], topic=source["topic"])
+        with RunningAgent(*cells, controls=(control,), timing=TIMING):
             control.wait_for(ready)
 
             def heard() -> bool:
