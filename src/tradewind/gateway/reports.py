@@ -8,7 +8,7 @@ from tradewind.core.pick.learned import LearnedRate
 from tradewind.gateway.outcomes import OutcomeBook
 from tradewind.model.routing import WeightRow
 from tradewind.model.tuning import Sample
-from tradewind.model.view import GatewayReport, PathReading
+from tradewind.model.view import GatewayReport, PathReading, Placed
 
 MAX_NOTE_CHARS = 200
 NO_WORK = OthersLoad()
@@ -40,6 +40,8 @@ class Reports:
         rows: Sequence[WeightRow],
         rates: Mapping[str, LearnedRate],
         samples: tuple[Sample, ...],
+        prefix_key: int | None = None,
+        placed: tuple[Placed, ...] = (),
     ) -> GatewayReport:
         """The next report; `outstanding` and `rates` are empty where no picker counts and learns."""
         totals = {cell_id: (tally.succeeded, tally.failed) for cell_id, tally in book.cells.items()}
@@ -58,6 +60,8 @@ class Reports:
             pressures=tuple((row.cell_id, row.pressure) for row in rows if row.pressure is not None),
             notes=tuple((row.cell_id, row.reason[:MAX_NOTE_CHARS]) for row in rows if row.reason),
             samples=samples,
+            prefix_key=prefix_key,
+            placed=placed,
         )
 
 

@@ -142,8 +142,8 @@ class Worker:
 
     def on_delta(self, control_id: str, delta: ViewDelta) -> None:
         """A message of one control's view stream."""
-        if self.desk is not None and delta.others:
-            self.desk.observe_others(delta.others, self._clock())
+        if self.desk is not None:
+            self.desk.hear(control_id, delta, self._controls, self._clock())
         if self.steering.observe(control_id, delta, now_s=self._clock()):
             self._effects.tick_soon()
         self._follow()
@@ -152,11 +152,17 @@ class Worker:
         """The stream to one control ended; its knowledge ages from now on."""
         self.steering.merger.disconnected(control_id)
         self._reports.lost(control_id)
+        if self.desk is not None:
+            self.desk.sharing.lost(control_id, self._controls, self._clock())
         self._follow()
+
+    @property
+    def _controls(self) -> list[str]:
+        return [control.id for control in self.config.controls]
 
     def _follow(self) -> None:
         """Pick by the order of a tuner that is to be followed now; a gateway of weights has nothing to tune."""
-        order = self.steering.merger.order([control.id for control in self.config.controls])
+        order = self.steering.merger.order(self._controls)
         if self.desk is not None and self.following.follow(order, self.desk.picker):
             self.ring.add("tuner.followed", None, described(order))
             self._effects.save_soon()
@@ -345,6 +351,7 @@ class Worker:
     def report(self, control_id: str) -> GatewayReport:
         """What happened since this stream's previous report, and the state of every path."""
         picker = self.desk.picker if self.desk is not None else None
+        key, placed = self.desk.sharing.report(control_id, self._clock()) if self.desk is not None else (None, ())
         return self._reports.make(
             control_id,
             cells=self._cells,
@@ -355,6 +362,8 @@ class Worker:
             rows=self.last.decision.rows if self.last else (),
             rates=learned_rates(picker.fleet.cells()) if picker is not None else {},
             samples=self.following.samples(control_id, picker, self._clock()),
+            prefix_key=key,
+            placed=placed,
         )
 
     def weights(self) -> dict[str, int]:

@@ -40,6 +40,15 @@ class FakeIndex:
     def forget(self, cell_id: str) -> None:
         self.held.pop(cell_id, None)
 
+    def forget_all(self) -> None:
+        self.held.clear()
+
+    def heard(self, cell_id: str, blocks: tuple[int, ...], now_s: float) -> None:
+        self.record(cell_id, blocks, now_s)
+
+    def take_placed(self) -> Sequence[tuple[str, Sequence[int]]]:
+        return ()
+
     def touch(self, cell_id: str, blocks: tuple[int, ...], now_s: float) -> None:
         self.touched.append((cell_id, blocks, now_s))
 

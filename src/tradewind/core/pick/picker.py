@@ -261,6 +261,12 @@ class Picker:
             if prompt.blocks and self._fleet.get(prompt.cell_id) is not None:
                 self._index.heard(prompt.cell_id, prompt.blocks, now_s)
 
+    def renamed(self, now_s: float) -> None:
+        """Blocks have other names from now on: none that is believed to be anywhere will match again."""
+        if self._tape is not None:
+            self._tape.note(Heard.RENAMED, now_s, None)
+        self._index.forget_all()
+
     def outstanding(self) -> dict[str, OthersLoad]:
         """Own requests in flight per cell, for other gateways; cells without any are left out."""
         found = {}

@@ -39,6 +39,10 @@ class PrefixView(Forgets, Protocol):
         """Cell and blocks of every request since the last call, where they are kept for other gateways."""
         ...
 
+    def forget_all(self) -> None:
+        """Blocks will have other names from now on."""
+        ...
+
     def heat(self, blocks: tuple[int, ...], depth: int, now_s: float) -> float:
         """Decayed count of earlier requests whose deepest match over all cells was the first `depth` blocks."""
         ...

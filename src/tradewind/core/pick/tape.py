@@ -26,6 +26,7 @@ class Heard(StrEnum):
     PRESSURE = "pressure"  # WeightRow, ...
     OTHERS = "others"  # cell id -> OthersLoad
     PLACED = "placed"  # Placed, ... of other gateways
+    RENAMED = "renamed"  # None: blocks are hashed by another key
     REACH = "reach"  # cell id -> address
     UNROUTABLE = "unroutable"  # cell id, ...
     PROBE_SERVED = "probe_served"  # cell id, bytes and tokens of the prompt
@@ -60,6 +61,7 @@ _INPUTS: dict[Heard, Callable[["Picker", float, Any], object]] = {
     Heard.PRESSURE: lambda picker, now_s, rows: picker.observe_pressure(rows, now_s),
     Heard.OTHERS: lambda picker, now_s, loads: picker.observe_others(loads, now_s),
     Heard.PLACED: lambda picker, now_s, placed: picker.observe_placed(placed, now_s),
+    Heard.RENAMED: lambda picker, now_s, _: picker.renamed(now_s),
     Heard.REACH: lambda picker, _, reach: picker.set_reach(reach),
     Heard.UNROUTABLE: lambda picker, _, cell_ids: picker.set_unroutable(frozenset(cell_ids)),
     Heard.PROBE_SERVED: lambda picker, now_s, told: picker.probe_served(told[0], told[1], told[2], now_s),

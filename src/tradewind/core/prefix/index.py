@@ -155,6 +155,12 @@ class PrefixIndex:
             self._disown(block, held.bit)
         held.lru.clear()
 
+    def forget_all(self) -> None:
+        """Blocks will have other names from now on."""
+        for cell_id in self._cells:
+            self.forget(cell_id)
+        self.take_placed()
+
     def remove_cell(self, cell_id: str) -> None:
         """The cell left the grid."""
         self.forget(cell_id)

@@ -22,7 +22,7 @@ from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
 from tradewind.model.routing import WeightRow
 from tradewind.model.tuning import TuningOrder
-from tradewind.model.view import GridView, PathReading
+from tradewind.model.view import GridView, PathReading, Placed
 from tradewind.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,8 @@ _TYPES: dict[Heard, Any] = {
     Heard.PATH: PathReading,
     Heard.PRESSURE: tuple[WeightRow, ...],
     Heard.OTHERS: dict[str, OthersLoad],
+    Heard.PLACED: tuple[Placed, ...],
+    Heard.RENAMED: None,
     Heard.REACH: dict[str, str],
     Heard.UNROUTABLE: tuple[str, ...],
     Heard.PROBE_SERVED: tuple[str, int, int | None],

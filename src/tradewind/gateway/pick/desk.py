@@ -26,6 +26,7 @@ from tradewind.gateway.pick.late import NO_LIMITS, LateSettings, orders
 from tradewind.gateway.pick.memory import MAX_ID_CHARS, Memory, Sent, sent_of
 from tradewind.gateway.pick.others import Others
 from tradewind.gateway.pick.server import LEFT_TO_SHARES, Question, Reply
+from tradewind.gateway.pick.sharing import Sharing
 from tradewind.gateway.requests.homes import ResponseHomes
 from tradewind.gateway.requests.parse import RequestParser
 from tradewind.gateway.requests.result import ParsedRequest, Refused
@@ -33,7 +34,7 @@ from tradewind.model.decision import Decision, Refusal, RefusalKind
 from tradewind.model.outcome import Outcome
 from tradewind.model.request import Request
 from tradewind.model.routing import Event, WeightRow
-from tradewind.model.view import CellView, GatewayLoad, GridView
+from tradewind.model.view import CellView, GatewayLoad, GridView, ViewDelta
 from tradewind.runtime.log import log_event
 from tradewind.xds.logline import GATE_REFUSES
 from tradewind.xds.pick import (
@@ -117,6 +118,7 @@ class PickDesk:
         self._boot = f"{rng.getrandbits(32):08x}-"  # a decision of a process before this one must not release ours
         self._open: OrderedDict[str, Sent] = OrderedDict()
         self._others = Others()
+        self.sharing = Sharing(index, picker, parser.rekey)
         self._failures_told = 0
         self._homes = ResponseHomes()
         self._capacities: dict[str, int | None] = {}  # of every cell of the newest view, in blocks; None = not said
@@ -330,10 +332,19 @@ class PickDesk:
         self._others.take(loads, now_s)
         self.picker.observe_others(self._others.sums(now_s), now_s)
 
+    def hear(self, control_id: str, delta: ViewDelta, controls: Sequence[str], now_s: float) -> None:
+        """A message of one of these controls: other gateways' work in flight, and what they have sent where."""
+        if delta.others:
+            self.observe_others(delta.others, now_s)
+        placed = self.sharing.observe(control_id, delta, controls, now_s)
+        if placed:
+            self.picker.observe_placed(placed, now_s)
+
     def observe_view(self, view: GridView, now_s: float) -> None:
         """The newest grid view; the index keeps as much of each cell as its engine can hold for this gateway."""
         self.picker.observe_view(view, now_s)
-        capacities = {item.cell.cell_id: self._blocks(item) for item in view.cells}
+        alone = not self.sharing.hears(now_s)
+        capacities = {item.cell.cell_id: self._blocks(item, alone=alone) for item in view.cells}
         for cell_id, blocks in capacities.items():
             if blocks is not None and self._capacities.get(cell_id) != blocks:
                 self._note_capacity(cell_id, blocks, now_s)
@@ -351,10 +362,10 @@ class PickDesk:
         if self.capture is not None:
             self.capture.note(Heard.CAPACITY, now_s, (cell_id, blocks))
 
-    def _blocks(self, view: CellView) -> int | None:
-        """What of an engine's cache this gateway may think its own; all of it where the engine tells what it drops."""
+    def _blocks(self, view: CellView, *, alone: bool) -> int | None:
+        """What of an engine's cache the index may fill: a share, if neither the others nor the engine tell."""
         tokens = view.cell.capabilities.kv_capacity_tokens
-        gateways = self.settings.gateways if view.telemetry.cache is None else 1
+        gateways = self.settings.gateways if alone and view.telemetry.cache is None else 1
         return tokens // BLOCK_TOKENS // gateways if tokens else None
 
 

@@ -7,7 +7,7 @@ pools.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import msgspec
@@ -43,7 +43,7 @@ _NO_OUTPUT = frozenset({Kind.POOLING, Kind.TOKENIZE})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParserSettings:
-    """`chain_key` is secret and random per process, so that no client can aim at collisions in the index."""
+    """`chain_key` is secret and random per grid, so that no client can aim at collisions in the index."""
 
     chain_key: int = 0
     session_header: str = ""  # lower case; empty = sessions are not looked at
@@ -69,6 +69,10 @@ class RequestParser:
         self._tokens = tokens
         self._settings = settings or ParserSettings()
         self.aliases: Mapping[str, str] = {}  # name -> the name under which its blocks are hashed
+
+    def rekey(self, chain_key: int) -> None:
+        """Another key from now on: no block matches one from before."""
+        self._settings = replace(self._settings, chain_key=chain_key)
 
     def parse(
         self,
