@@ -75,10 +75,13 @@ def test_a_dry_run_listens_for_a_while(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_dry_run_says_why_it_hears_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tradewind.agent.dry_run.KV_LISTEN_S", 0.05)
+    monkeypatch.setattr("tradewind.agent.dry_run.KV_LISTEN_S", 0.2)
     with FakeEngine() as engine:
         heard = cache_of(dry_run(engine.url, kv_events=KvEventsConfig(endpoint=f"ipc://{tmp_path}/kv")))
-        assert heard == {"kv_events": ("", f"kv events: nothing heard from ipc://{tmp_path}/kv yet")}
+        assert "nobody waits there" in heard["kv_events"][1]
+        with Publisher(f"ipc://{tmp_path}/kv"):
+            heard = cache_of(dry_run(engine.url, kv_events=KvEventsConfig(endpoint=f"ipc://{tmp_path}/kv")))
+        assert heard["kv_events"][1].endswith("/kv yet"), "somebody is there, and says nothing"
         assert not cache_of(dry_run(engine.url))
         with pytest.raises(ValueError, match=r"'tcp://here' is not tcp://host:port"):
             dry_run(engine.url, kv_events=KvEventsConfig(endpoint="tcp://here"))

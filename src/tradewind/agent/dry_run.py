@@ -214,12 +214,11 @@ async def _host(url: str) -> SignalRow:
 async def _cache_rows(section: KvEventsConfig) -> list[SignalRow]:
     metrics = AgentMetrics()
     feed = KvFeed("", section, metrics=metrics, changed=lambda: None)
-    try:
-        async with asyncio.timeout(KV_LISTEN_S):
-            await feed.run()
-    except TimeoutError:
-        pass
-    cache = feed.read(time.monotonic())
+    async with asyncio.TaskGroup() as group:
+        listening = group.create_task(feed.run())
+        await asyncio.wait({listening}, timeout=KV_LISTEN_S)
+        cache = feed.read(time.monotonic())
+        listening.cancel()
     source = f"{section.endpoint}, {KV_LISTEN_S:g} s"
     if isinstance(cache, str):
         return [SignalRow(group="cache", signal="kv_events", value="", unit="", source=source, reason=cache)]

@@ -6,7 +6,7 @@ Nothing that a publisher sends or fails to send ends an agent: what is not known
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from tradewind.agent.metrics import AgentMetrics
 from tradewind.config.kv_endpoints import rank_endpoints
@@ -127,22 +127,23 @@ class KvFeed:
         self._ranks = {
             endpoint: RankCache(cell_id, metrics=metrics, changed=changed) for endpoint in rank_endpoints(section)
         }
+        self._subscribers: dict[str, KvSubscriber] = {}
         self._faults: dict[str, str] = {}  # endpoint -> why it cannot be listened to now
 
     async def run(self) -> None:
         """Listen until cancelled."""
         topic, bind = self._section.topic, self._section.bind
         try:
-            subscribers = [
-                KvSubscriber(endpoint, _Clocked(rank, self._clock), topic=topic, bind=bind)
+            self._subscribers = {
+                endpoint: KvSubscriber(endpoint, _Clocked(rank, self._clock), topic=topic, bind=bind)
                 for endpoint, rank in self._ranks.items()
-            ]
+            }
         except MissingExtra:
             self._faults = dict.fromkeys(self._ranks, INSTALL)
             log_event(log, "agent.kv_events_extra_missing", level=logging.WARNING, cell=self._cell_id, reason=INSTALL)
             return
         async with asyncio.TaskGroup() as group:
-            for endpoint, subscriber in zip(self._ranks, subscribers, strict=True):
+            for endpoint, subscriber in self._subscribers.items():
                 group.create_task(self._listen(endpoint, subscriber))
 
     def engine_restarted(self, now_s: float) -> None:
@@ -152,13 +153,28 @@ class KvFeed:
 
     def read(self, now_s: float) -> CacheReading | str:
         """The cache as of now, or why nothing is known of it."""
+        # At every beat, or ZeroMQ's notes of who comes and goes would pile up.
+        connected = {endpoint for endpoint, subscriber in self._subscribers.items() if subscriber.connected}
         silent = [endpoint for endpoint, rank in self._ranks.items() if not rank.heard]
         for endpoint in silent:
             if endpoint in self._faults:
                 return f"kv events: {self._faults[endpoint]}"
         if silent:
-            return f"kv events: nothing heard {'at' if self._section.bind else 'from'} {', '.join(silent)} yet"
+            return (
+                f"kv events: nothing heard {'at' if self._section.bind else 'from'} {self._silence(silent, connected)}"
+            )
         return merged([rank.reading(now_s) for rank in self._ranks.values()])
+
+    def _silence(self, endpoints: Sequence[str], connected: Container[str]) -> str:
+        """Both sides waiting, or both connecting, is the mistake to make."""
+        alone = [endpoint for endpoint in endpoints if endpoint not in connected]
+        if not alone:
+            return f"{', '.join(endpoints)} yet"
+        if self._section.bind:
+            return (
+                f"{', '.join(alone)} yet, nobody has connected (bind: false if the engine's own endpoint has no host)"
+            )
+        return f"{', '.join(alone)} yet, nobody waits there (bind: true if the engine's own endpoint has a host)"
 
     async def _listen(self, endpoint: str, subscriber: KvSubscriber) -> None:
         retry_s, said = MIN_RETRY_S, ""

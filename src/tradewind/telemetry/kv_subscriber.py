@@ -38,12 +38,27 @@ class KvSubscriber:
         try:
             self._zmq: Any = importlib.import_module("zmq")
             self._zmq_asyncio: Any = importlib.import_module("zmq.asyncio")
+            self._parse: Any = importlib.import_module("zmq.utils.monitor").parse_monitor_message
         except ImportError as error:
             raise MissingExtra(f"KV events need pyzmq: {INSTALL}") from error
         self._endpoint = endpoint
         self._reader = reader
         self._topic = topic
         self._bind = bind
+        self._monitor: Any = None
+        self._peers: set[int] = set()  # connections, by the number that ZeroMQ gives them
+
+    @property
+    def connected(self) -> bool:
+        """Whether somebody is at the other end; they may have nothing to say."""
+        zmq = self._zmq
+        while self._monitor is not None and self._monitor.poll(0):
+            event = self._parse(self._monitor.recv_multipart(zmq.NOBLOCK))
+            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._peers.add(event["value"])
+            else:
+                self._peers.discard(event["value"])
+        return bool(self._peers)
 
     async def run(self) -> None:
         """Read until cancelled. Raises SubscriptionFailed."""
@@ -52,6 +67,7 @@ class KvSubscriber:
         try:
             for option, value in self._options():
                 socket.set(option, value)
+            self._watch(context, socket)
             (socket.bind if self._bind else socket.connect)(self._endpoint)
             while True:
                 self._reader.take(await socket.recv_multipart())
@@ -59,8 +75,19 @@ class KvSubscriber:
         except self._zmq.ZMQError as error:
             raise SubscriptionFailed(str(error)) from error
         finally:
+            if self._monitor is not None:
+                socket.disable_monitor()
+                self._monitor.close(linger=CLOSE_WAIT_MS)
+            self._monitor = None
+            self._peers.clear()
             socket.close(linger=CLOSE_WAIT_MS)
             context.term()
+
+    def _watch(self, context: Any, socket: Any) -> None:  # noqa: ANN401 - of a package that may be missing
+        address = f"inproc://monitor-{id(socket)}"
+        socket.monitor(address, self._zmq.EVENT_HANDSHAKE_SUCCEEDED | self._zmq.EVENT_DISCONNECTED)
+        self._monitor = context.socket(self._zmq.PAIR, socket_class=self._zmq.Socket)
+        self._monitor.connect(address)
 
     def _options(self) -> tuple[tuple[int, int | bytes], ...]:
         zmq = self._zmq
