@@ -91,6 +91,8 @@ class GatewayRow(Row, frozen=True, kw_only=True):
     report_age_s: float
     views_sent: int
     waiting_cells: int
+    waiting_blocks: int  # of prompts that other gateways have placed
+    prefixes_shared: bool  # it hashes prompts by the key of the grid, so that others' prompts mean something to it
     paths: list[PathRow]
     weights: dict[str, int]
     pressures: dict[str, float]

@@ -1,6 +1,6 @@
 """The gateways' reports as control keeps them: the newest of each, for the life cycle and for people."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from google.protobuf.message import DecodeError
@@ -26,6 +26,8 @@ class GatewayStatus:
     connected: bool
     views_sent: int
     waiting_cells: int
+    waiting_blocks: int  # of other gateways' prompts
+    prefixes_shared: bool  # it hashes by the key of the grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +54,16 @@ class GatewayReports:
     def __init__(self) -> None:
         self._reports: dict[str, _Reported] = {}  # the longest silent first
 
-    def take(self, raw: bytes, now_s: float) -> GatewayReport:
-        """Read one report, and keep it without its samples. Raises PeerError when it cannot be read."""
+    def take(self, raw: bytes, now_s: float) -> tuple[GatewayReport, Sequence[pb.Placed]]:
+        """Read one report, and keep it without its samples. What it has placed is for others: it comes as it came.
+
+        Raises PeerError when it cannot be read.
+        """
         try:
-            report = report_from_pb(pb.GatewayReport.FromString(raw))
+            message = pb.GatewayReport.FromString(raw)
+            placed = list(message.placed)
+            message.ClearField("placed")  # the report does without: to decode it takes longer than to pass it on
+            report = report_from_pb(message)
         except (DecodeError, ValueError) as error:
             raise PeerError("", "a report cannot be read") from error
         if not ID.fullmatch(report.gateway_id):
@@ -64,7 +72,16 @@ class GatewayReports:
         if len(self._reports) >= MAX_REPORTS:
             del self._reports[next(iter(self._reports))]
         self._reports[report.gateway_id] = _Reported(report=replace(report, samples=()), at_s=now_s)
-        return report
+        return report, placed
+
+    def prefix_keys(self, *, connected: Container[str], now_s: float) -> list[int]:
+        """By which each gateway hashes that has been told a key, is connected, or has reported lately."""
+        return [
+            reported.report.prefix_key
+            for gateway_id, reported in self._reports.items()
+            if reported.report.prefix_key is not None
+            and (gateway_id in connected or now_s - reported.at_s < LOAD_KEPT_S)
+        ]
 
     def loads(self, *, but: str, now_s: float) -> list[pb.GatewayLoad]:
         """What every other gateway has in flight, as far as it said so lately."""
@@ -74,7 +91,7 @@ class GatewayReports:
             if gateway_id != but and now_s - reported.at_s < LOAD_KEPT_S
         ]
 
-    def statuses(self, feeds: Iterable[Feed], now_s: float) -> list[GatewayStatus]:
+    def statuses(self, feeds: Iterable[Feed], now_s: float, *, prefix_key: int | None) -> list[GatewayStatus]:
         """Gateways that are connected or reported within the last minute, sorted by id."""
         connected = {feed.gateway_id: feed for feed in feeds if feed.gateway_id}
         found = []
@@ -89,6 +106,8 @@ class GatewayReports:
                         connected=feed is not None,
                         views_sent=feed.sent if feed else 0,
                         waiting_cells=feed.waiting if feed else 0,
+                        waiting_blocks=feed.waiting_blocks if feed else 0,
+                        prefixes_shared=prefix_key is not None and reported.report.prefix_key == prefix_key,
                     )
                 )
         return found

@@ -1,6 +1,6 @@
 """The grid as this control knows it: registry, newest telemetry, drains, reports, and who must be told what."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -9,6 +9,7 @@ from tradewind.control.events import EventRing
 from tradewind.control.feed import Batch, Feed
 from tradewind.control.gateways import GatewayReports, GatewayStatus
 from tradewind.control.messages import ViewWriter, cell_view
+from tradewind.control.prefixes import PrefixKey, parts_of, sound
 from tradewind.control.saver import Saver
 from tradewind.control.store import Drain, Saved
 from tradewind.control.tuning import Tuning
@@ -20,6 +21,7 @@ from tradewind.model.routing import Event
 from tradewind.model.telemetry import Telemetry
 from tradewind.model.view import CellView
 from tradewind.wire.convert import order_to_pb
+from tradewind.wire.pb import tradewind_pb2 as pb
 
 GRACE_S = 2.0  # a control with a saved state publishes after this long even if some known cell was not heard
 
@@ -35,6 +37,11 @@ COUNTERS = (
     "gateway_streams_refused",
     "state_changes",
     "ticks_skipped",
+    "prefixes",  # prompts that gateways have placed, as they told
+    "prefixes_invalid",
+    "prefixes_of_other_keys",
+    "prefixes_untold",  # that gave way to newer ones before a gateway was told
+    "prefix_blocks_relayed",  # to each gateway that is told
 )
 # Told to the agent and counted; as events they would push everything else out of the ring.
 _PER_BEAT = frozenset({"heartbeat.late", "heartbeat.refused", "heartbeat.too-many"})
@@ -72,9 +79,13 @@ class Grid:
         events: EventRing,
         clock: Callable[[], float],
         unix_clock: Callable[[], float],
+        draw_key: Callable[[], int],
         tuning: Tuning | None = None,
     ) -> None:
-        """`expected`: cells that the grid file names; once all are heard, nothing is held back."""
+        """`expected`: cells that the grid file names; once all are heard, nothing is held back.
+
+        `draw_key`: 64 random bits, for a grid whose gateways have no prefix key yet.
+        """
         self.name = name
         self.control_id = control_id
         self.incarnation = incarnation
@@ -94,6 +105,7 @@ class Grid:
         self._heard: dict[str, Heard] = {}
         self._since_s: dict[str, float] = {}  # when a cell came into its state
         self._reports = GatewayReports()
+        self._prefix_key = PrefixKey(draw_key)
         self._writer = ViewWriter(control_id=control_id, incarnation=incarnation)
 
     # Inputs
@@ -137,7 +149,7 @@ class Grid:
     def report(self, raw: bytes, now_s: float, *, feed: Feed | None = None) -> None:
         """Take one gateway report, of the stream that `feed` feeds. Raises PeerError when it cannot be read."""
         try:
-            report = self._reports.take(raw, now_s)
+            report, placed = self._reports.take(raw, now_s)
         except PeerError:
             self.counters["reports_invalid"] += 1
             raise
@@ -146,6 +158,9 @@ class Grid:
             feed.gateway_id = report.gateway_id
             self.events.add("gateway.connected", None, report.gateway_id)
         self._tell_of_events(self._registry.on_report(report, now_s), now_s)
+        self._settle_key(now_s)
+        if placed:
+            self._relay(report.gateway_id, report.prefix_key, placed)
         if self.tuning is not None:
             self.tuning.hear(report.samples, now_s)
 
@@ -211,13 +226,17 @@ class Grid:
                 self.events.add("gateway.disconnected", None, feed.gateway_id)
 
     def message(self, batch: Batch, now_s: float, *, gateway_id: str = "") -> bytes:
-        """A serialised ViewDelta for a gateway, with the named cells as they are now."""
+        """A serialised ViewDelta for a gateway, with the named cells as they are now.
+
+        A gateway is told the prefix key once it has said by which it goes: it may be the one who knows.
+        """
         lives = (self._registry.life(cell_id) for cell_id in batch.cell_ids)
         cells = [(life, self._heard.get(life.cell.cell_id)) for life in lives if life is not None]
         others = self._reports.loads(but=gateway_id, now_s=now_s) if gateway_id else ()
         order = self.tuning.order if self.tuning is not None else None
         told = order_to_pb(order) if order is not None else None
-        return self._writer.message(batch, cells, now_s, others=others, order=told)
+        key = self._prefix_key.value if gateway_id else None
+        return self._writer.message(batch, cells, now_s, others=others, order=told, prefix_key=key)
 
     @property
     def version(self) -> int:
@@ -266,7 +285,7 @@ class Grid:
 
     def gateways(self) -> list[GatewayStatus]:
         """Gateways that are connected or reported lately, sorted by id."""
-        return self._reports.statuses(self.feeds, self.clock())
+        return self._reports.statuses(self.feeds, self.clock(), prefix_key=self._prefix_key.value)
 
     # Inside
 
@@ -280,6 +299,26 @@ class Grid:
                 feed.refreshed(cell_id)
         if before is None or _kept(before) != _kept(after):
             self._save(after)
+
+    def _settle_key(self, now_s: float) -> None:
+        connected = {feed.gateway_id for feed in self.feeds}
+        if self._prefix_key.settle(self._reports.prefix_keys(connected=connected, now_s=now_s), now_s):
+            self.counters["prefixes_of_other_keys"] += sum(feed.drop_placed() for feed in self.feeds)
+            self.events.add("prefixes.key_changed", None, "most gateways go by another one")
+
+    def _relay(self, gateway_id: str, prefix_key: int | None, placed: Sequence[pb.Placed]) -> None:
+        """Pass on to all other gateways what this one has placed."""
+        self.counters["prefixes"] += len(placed)
+        if prefix_key is None or prefix_key != self._prefix_key.value:
+            self.counters["prefixes_of_other_keys"] += len(placed)
+            return
+        fit = sound(placed, self._ids)
+        self.counters["prefixes_invalid"] += len(placed) - len(fit)
+        feeds = [feed for feed in self.feeds if feed.gateway_id not in ("", gateway_id)]
+        parts = list(parts_of(fit)) if feeds else []
+        for feed in feeds:
+            self.counters["prefixes_untold"] += feed.placed(parts)
+            self.counters["prefix_blocks_relayed"] += sum(part.blocks for part in parts)
 
     def _tell_of_order(self) -> None:
         for feed in self.feeds:

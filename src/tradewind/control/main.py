@@ -89,6 +89,7 @@ async def serve(
         events=events,
         clock=clock,
         unix_clock=time.time,
+        draw_key=lambda: secrets.randbits(64),
         tuning=tuning,
     )
     saver = Saver(Path(config.state_dir) / f"control-{control_id}.sqlite", incarnation=incarnation, snapshot=grid.saved)

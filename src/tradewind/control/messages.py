@@ -39,6 +39,7 @@ class ViewWriter:
         *,
         others: Sequence[pb.GatewayLoad] = (),
         order: pb.TuningOrder | None = None,
+        prefix_key: int | None = None,
     ) -> bytes:
         """A serialised ViewDelta.
 
@@ -52,9 +53,10 @@ class ViewWriter:
             removed=batch.removed,
             others=others,
             order=order,
+            prefix_key=prefix_key,
         )
         parts = [self._fragment(life, heard, now_s) for life, heard in cells]
-        return b"".join((head.SerializeToString(), *parts))
+        return b"".join((head.SerializeToString(), *parts, batch.placed))
 
     def forget(self, cell_id: str) -> None:
         self._fragments.pop(cell_id, None)

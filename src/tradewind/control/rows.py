@@ -88,6 +88,8 @@ def gateway_row(status: GatewayStatus) -> GatewayRow:
         report_age_s=status.report_age_s,
         views_sent=status.views_sent,
         waiting_cells=status.waiting_cells,
+        waiting_blocks=status.waiting_blocks,
+        prefixes_shared=status.prefixes_shared,
         paths=[
             PathRow(
                 cell_id=path.cell_id,

@@ -53,6 +53,7 @@ class Bench:
             events=events,
             clock=lambda: self.now_s,
             unix_clock=lambda: UNIX_S,
+            draw_key=lambda: 77,
             tuning=tuning if tuned else None,
         )
         saver = Saver(Path("never-written"), incarnation=incarnation, snapshot=self.grid.saved)
