@@ -149,6 +149,10 @@ class PickStatus(Row, frozen=True, kw_only=True):
     broken_connections: int
     index_blocks: int
     evicted_blocks: int
+    prompts_told: int  # to other gateways: what went where
+    prompts_heard: int  # from them
+    prompts_untold: int  # there were too many at once
+    prompts_strange: int  # heard under another key
     quarantines: int  # of requests under which engines died
     quarantined: int  # kinds of requests that are remembered for it
     remembered: int  # requests that can be explained

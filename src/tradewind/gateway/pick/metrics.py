@@ -54,6 +54,12 @@ def _bookkeeping(pick: PickStatus) -> Iterator[Family]:
     yield counter("pick_broken_connections", "Connections closed for breaking a bound", pick.broken_connections)
     yield gauge("pick_index_blocks", "Blocks in the prefix index", pick.index_blocks)
     yield counter("pick_evicted_blocks", "Blocks that gave way to newer ones", pick.evicted_blocks)
+    yield counter("pick_prompts_told", "Prompts, as hashes, told to other gateways with their cell", pick.prompts_told)
+    yield counter("pick_prompts_heard", "Prompts heard of from other gateways", pick.prompts_heard)
+    what = "Prompts that other gateways were not told of, since there were too many at once"
+    yield counter("pick_prompts_untold", what, pick.prompts_untold)
+    what = "Prompts heard of from other gateways that hash by another key: left out"
+    yield counter("pick_prompts_strange", what, pick.prompts_strange)
 
 
 def _tuner(pick: PickStatus) -> Iterator[Family]:
