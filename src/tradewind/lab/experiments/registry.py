@@ -18,6 +18,7 @@ NAMES: dict[str, str] = {  # name: module with an EXPERIMENT
     "exporter-death": "exporter_death",
     "network": "network",
     "pick": "pick",
+    "several-gateways": "several_gateways",
     "gorgo": "gorgo.experiment",
     "rates": "rates",
     "skywalker": "skywalker",
