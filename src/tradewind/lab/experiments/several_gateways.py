@@ -8,7 +8,7 @@ from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, 
 from tradewind.lab.harness.figure import Figure, series_of
 from tradewind.lab.harness.row import Row, measured
 from tradewind.lab.simulated.nine import number, text
-from tradewind.lab.simulated.paired import COMPARED, Runs, against_each, figures_of, of_policy
+from tradewind.lab.simulated.paired import COMPARED, Runs, against_each, as_row_of, figures_of
 from tradewind.lab.simulated.trials import run_policy, runs_by, shortened
 from tradewind.sim.scenario import Scenario
 from tradewind.sim.scenarios import scenario_named
@@ -108,7 +108,7 @@ def _against_one(ours: dict[str, Runs]) -> Iterator[Row]:
                 continue
             pair: Runs = {policy: runs[policy], "one": one[OURS]}
             for row in against_each(pair, policy, experiment=NAME, profile=profile):
-                yield of_policy(row, policy, against="one gateway")
+                yield as_row_of(row, policy, against="one gateway")
 
 
 def claims(found: Sequence[Row]) -> Sequence[Check]:

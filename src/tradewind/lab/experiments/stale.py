@@ -7,7 +7,7 @@ from tradewind.lab.checks import Check, at_most, reported
 from tradewind.lab.harness.experiment import Argument, Done, Experiment, Options, Result, Trial
 from tradewind.lab.harness.figure import Figure, Series, series_of
 from tradewind.lab.harness.row import Row, measured
-from tradewind.lab.simulated.paired import Runs, against_each, figures_of, of_policy
+from tradewind.lab.simulated.paired import Runs, against_each, as_row_of, figures_of
 from tradewind.lab.simulated.trials import run_policy, runs_by, shortened
 from tradewind.sim.scenario import Scenario
 from tradewind.sim.scenarios import scenario_named
@@ -83,7 +83,7 @@ def _of_group(profile: str, runs: Runs, blind: Runs) -> Iterator[Row]:
         if len(base) == len(of_policy):
             pair = {policy: of_policy, ROUND_ROBIN: base}
             for row in against_each(pair, policy, experiment=NAME, profile=profile):
-                yield of_policy(row, policy, against="round robin")
+                yield as_row_of(row, policy, against="round robin")
 
 
 def claims(found: Sequence[Row]) -> Sequence[Check]:

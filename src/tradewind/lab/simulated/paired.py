@@ -55,7 +55,7 @@ def against_each(runs: Runs, ours: str, *, experiment: str, profile: str) -> Ite
                 yield msgspec.structs.replace(row, policy=policy, metric=f"{metric}: {ours} against it")
 
 
-def of_policy(row: Row, policy: str, *, against: str) -> Row:
+def as_row_of(row: Row, policy: str, *, against: str) -> Row:
     """A row of `against_each` as one of the policy that it is about."""
     metric = f"{row.metric.partition(':')[0]} against {against}"
     return msgspec.structs.replace(row, policy=policy, metric=metric)
