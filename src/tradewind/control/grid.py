@@ -37,7 +37,7 @@ COUNTERS = (
     "gateway_streams_refused",
     "state_changes",
     "ticks_skipped",
-    "prefixes",  # prompts that gateways have placed, as they told
+    "prefixes_heard",  # prompts that gateways have placed, as they told
     "prefixes_invalid",
     "prefixes_of_other_keys",
     "prefixes_untold",  # that gave way to newer ones before a gateway was told
@@ -308,7 +308,7 @@ class Grid:
 
     def _relay(self, gateway_id: str, prefix_key: int | None, placed: Sequence[pb.Placed]) -> None:
         """Pass on to all other gateways what this one has placed."""
-        self.counters["prefixes"] += len(placed)
+        self.counters["prefixes_heard"] += len(placed)
         if prefix_key is None or prefix_key != self._prefix_key.value:
             self.counters["prefixes_of_other_keys"] += len(placed)
             return

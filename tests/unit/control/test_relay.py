@@ -91,7 +91,7 @@ def test_it_goes_to_the_others_once_in_order_with_the_key_and_never_back() -> No
             assert told.prefix_key == KEY
         at.now_s += 2 * REFRESH_INTERVAL_S
         assert [at.told(name) for name in at.feeds] == [None, None, None]
-        assert (at.count("prefixes"), at.count("prefix_blocks_relayed")) == (3, 18)
+        assert (at.count("prefixes_heard"), at.count("prefix_blocks_relayed")) == (3, 18)
 
 
 def test_news_waits_for_the_next_refresh_and_goes_with_what_is_sent_before() -> None:
