@@ -79,7 +79,7 @@ class ViewDelta:
     removed: tuple[str, ...] = ()
     others: tuple[GatewayLoad, ...] = ()  # every gateway but the one that is told
     order: TuningOrder | None = None  # of this control's tuner, in every message; None = it has none
-    prefix_key: int | None = None  # 64 bits by which all gateways of the grid hash prompts, in every message
+    prefix_key: int | None = None  # 64 bits by which all gateways hash prompts, in every message after a report
     placed: tuple[Placed, ...] = ()  # by other gateways since the last message of this stream
 
 
