@@ -106,10 +106,11 @@ def parts_of(placed: Sequence[pb.Placed]) -> Iterator[PlacedPart]:
     """In order, each of about PART_BLOCKS; only a longer prompt makes a longer part."""
     start, blocks = 0, 0
     for end, entry in enumerate(placed):
-        if blocks and blocks + len(entry.blocks) > PART_BLOCKS:
+        size = len(entry.blocks)
+        if blocks and blocks + size > PART_BLOCKS:
             yield _part(placed[start:end], blocks)
             start, blocks = end, 0
-        blocks += len(entry.blocks)
+        blocks += size
     if blocks:
         yield _part(placed[start:], blocks)
 
