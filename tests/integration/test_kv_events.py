@@ -24,6 +24,7 @@ from tradewind.config.schema import (
     GatewayConfig,
     GridConfig,
     KvEventsConfig,
+    PickConfig,
 )
 
 pytest.importorskip("zmq", reason="the extra kv-events")
@@ -31,6 +32,7 @@ pytest.importorskip("zmq", reason="the extra kv-events")
 TIMING = AgentConfig(interval_s=0.1, scrape_s=0.2, liveness_s=0.1)
 KV_TOKENS = 2048
 WITHIN_S = 10.0
+PATIENT = PickConfig(timeout_s=0.5)  # on a machine that is busy no pick is late
 
 
 def read(url: str, *, first: int, tokens: int) -> None:
@@ -111,7 +113,7 @@ def small_grid(state_dir: Path) -> GridConfig:
         grid="kv",
         state_dir=str(state_dir),
         sites=["east"],
-        gateways=[GatewayConfig(site="east", routing="pick")],
+        gateways=[GatewayConfig(site="east", routing="pick", pick=PATIENT)],
         cells=[CellConfig(id="a1", site="east", url="http://127.0.0.1:0")],
         emulation=EmulationConfig(engines=[engine]),
         dashboard="",
