@@ -62,4 +62,4 @@ def test_a_cache_that_somebody_emptied_is_believed_empty_where_events_are_heard(
 
 def test_the_plan_has_each_arm_once() -> None:
     trials = several_gateways.plan(Options(seeds=1))
-    assert len({str(sorted(trial.args.items(), key=str)) for trial in trials}) == len(trials) == 18
+    assert len({str(sorted(trial.args.items(), key=str)) for trial in trials}) == len(trials) == 19
