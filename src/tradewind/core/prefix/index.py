@@ -141,7 +141,7 @@ class PrefixIndex:
         return self._heat.read(blocks[depth - 1], now_s)
 
     def set_capacity(self, cell_id: str, blocks: int) -> None:
-        """The cell keeps at most this many blocks: its engine's KV capacity over the number of gateways."""
+        """The cell keeps at most this many blocks: its engine's KV capacity, or this gateway's share of it."""
         held = self._cells.get(cell_id) or self._add(cell_id)
         held.capacity = max(0, blocks)
         self._shrink(held, self._room(held))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tradewind.lab.checks import Check, at_most, reported
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
 from tradewind.lab.harness.figure import Figure, series_of
-from tradewind.lab.harness.row import Row, measured
+from tradewind.lab.harness.row import Row, measured, signed_interval
 from tradewind.lab.simulated.nine import e2e_ms, mean_row, number, ran, text, ttft_ms
 from tradewind.lab.simulated.trials import shortened
 from tradewind.sim.disturbances import uniform
@@ -147,7 +147,7 @@ def claims(found: Sequence[Row]) -> Sequence[Check]:
 
 
 def _claim(row: Row) -> Iterator[Check]:
-    name, note = f"{row.profile}, {row.policy}: {row.metric}", _interval(row)
+    name, note = f"{row.profile}, {row.policy}: {row.metric}", signed_interval(row)
     learned = not row.policy.startswith(FIXED)
     if row.metric == f"{LATER} {AGAINST_TRUE}":
         bounded = at_most(name, row.value, MOST_WORSE, unit="%", note=note)
@@ -162,10 +162,6 @@ def _claim(row: Row) -> Iterator[Check]:
             if row.policy == LEARNED and row.profile in HALVED
             else reported(name, row.value, unit="%", note=note)
         )
-
-
-def _interval(row: Row) -> str:
-    return "" if row.lo is None or row.hi is None else f"{row.lo:+.1f} .. {row.hi:+.1f}"
 
 
 def figures(found: Sequence[Row]) -> Sequence[Figure]:

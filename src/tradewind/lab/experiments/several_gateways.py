@@ -6,7 +6,7 @@ from dataclasses import replace
 from tradewind.lab.checks import Check, at_most, reported
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
 from tradewind.lab.harness.figure import Figure, series_of
-from tradewind.lab.harness.row import Row, measured
+from tradewind.lab.harness.row import Row, measured, signed_interval
 from tradewind.lab.simulated.nine import number, text
 from tradewind.lab.simulated.paired import COMPARED, Runs, against_each, as_row_of, figures_of
 from tradewind.lab.simulated.trials import run_policy, runs_by, shortened
@@ -121,17 +121,13 @@ def claims(found: Sequence[Row]) -> Sequence[Check]:
             told = measured(every, profile=profile, policy=ALONE, metric=f"{metric}: {OURS} against it")
             if told is not None:
                 name = f"{profile}: {metric} of gateways that tell each other, against those that do not"
-                checks.append(at_most(name, told.value, 0.0, unit="%", note=_interval(told)))
+                checks.append(at_most(name, told.value, 0.0, unit="%", note=signed_interval(told)))
             for policy in (OURS, ALONE):
                 row = measured(every, profile=profile, policy=policy, metric=f"{metric} against one gateway")
                 if row is not None:
                     name = f"{profile}: {metric} of {policy} against one gateway"
-                    checks.append(reported(name, row.value, unit="%", note=_interval(row)))
+                    checks.append(reported(name, row.value, unit="%", note=signed_interval(row)))
     return checks
-
-
-def _interval(row: Row) -> str:
-    return "" if row.lo is None or row.hi is None else f"{row.lo:+.1f} .. {row.hi:+.1f}"
 
 
 def figures(found: Sequence[Row]) -> Sequence[Figure]:

@@ -11,7 +11,7 @@ from tradewind.lab.experiments.gorgo.experiment import LEARNED, ORDERS, POLICIES
 from tradewind.lab.experiments.gorgo.grid import STALE, WINDOWS, grid
 from tradewind.lab.harness.experiment import Done, Experiment, Options, Result, Trial
 from tradewind.lab.harness.figure import Figure, series_of
-from tradewind.lab.harness.row import Row, measured
+from tradewind.lab.harness.row import Row, measured, signed_interval
 from tradewind.lab.simulated.compare import RunRow
 from tradewind.lab.simulated.nine import number, ran, text
 from tradewind.lab.simulated.paired import BEST, COMPARED, Runs, against_best, against_each, figures_of
@@ -142,15 +142,11 @@ def claims(found: Sequence[Row]) -> Sequence[Check]:
             untuned = measured(every, profile=name, policy=UNTUNED, metric=f"{metric}: {OURS} against it")
             if untuned is not None:
                 what = f"{name}: {metric}, {OURS} frozen, against {UNTUNED}"
-                checks.append(at_most(what, untuned.value, NOT_WORSE, unit="%", note=_interval(untuned)))
+                checks.append(at_most(what, untuned.value, NOT_WORSE, unit="%", note=signed_interval(untuned)))
             best = measured(every, profile=name, policy=OURS, metric=f"{metric} {BEST}")
             if best is not None:
-                checks.append(reported(f"{name}: {metric} {BEST}", best.value, unit="%", note=_interval(best)))
+                checks.append(reported(f"{name}: {metric} {BEST}", best.value, unit="%", note=signed_interval(best)))
     return checks
-
-
-def _interval(row: Row) -> str:
-    return "" if row.lo is None or row.hi is None else f"{row.lo:+.1f} .. {row.hi:+.1f}"
 
 
 def figures(found: Sequence[Row]) -> Sequence[Figure]:

@@ -35,3 +35,8 @@ def measured(rows: "list[Row] | tuple[Row, ...]", *, profile: str, policy: str, 
     """The row with these names; None without one."""
     wanted = (profile, policy, metric)
     return next((row for row in rows if (row.profile, row.policy, row.metric) == wanted), None)
+
+
+def signed_interval(row: Row) -> str:
+    """Of a difference, beside its value; "" where it has none."""
+    return "" if row.lo is None or row.hi is None else f"{row.lo:+.1f} .. {row.hi:+.1f}"
