@@ -10,6 +10,7 @@ from itertools import islice
 
 from tradewind.control.prefixes import PlacedPart, Waiting
 
+LOADS_INTERVAL_S = 0.05  # what other gateways have in flight goes out at most this often
 REFRESH_INTERVAL_S = 0.1  # telemetry goes out at most this often; life-cycle changes at once
 KEEP_ALIVE_S = 1.0  # with nothing to tell, an empty message says that control lives
 MAX_CELLS_PER_MESSAGE = 1_000  # of a delta; a full view is one message, since a cell it leaves out is taken as gone
@@ -39,6 +40,8 @@ class Feed:
         self._stale: dict[str, None] = {}
         self._removed: dict[str, None] = {}
         self._placed = Waiting()
+        self._loaded = False
+        self._loads_due_s = 0.0
         self._refresh_due_s = 0.0
         self._alive_due_s = 0.0
         self._wake = asyncio.Event()
@@ -89,6 +92,12 @@ class Feed:
             self._wake.set()
         return self._placed.add(parts)
 
+    def loaded(self) -> None:
+        """Another gateway has other work in flight, which every message tells: send one soon."""
+        if not self._loaded:
+            self._loaded = True
+            self._wake.set()
+
     def drop_placed(self) -> int:
         """What waits was hashed by a key that holds no longer. Returns how many prompts that were."""
         return self._placed.clear()
@@ -111,7 +120,11 @@ class Feed:
         if self._held or self._full:
             await self._wake.wait()
             return
-        due_s = min(self._refresh_due_s, self._alive_due_s) if self._fresh else self._alive_due_s
+        due_s = self._alive_due_s
+        if self._fresh:
+            due_s = min(due_s, self._refresh_due_s)
+        if self._loaded:
+            due_s = min(due_s, self._loads_due_s)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, due_s - self._clock())):
                 await self._wake.wait()
@@ -124,7 +137,8 @@ class Feed:
             self._plan_refresh(now_s)
             self._urgent |= self._stale
             self._stale = {}
-        if refresh or self._urgent or self._removed or now_s >= self._alive_due_s:
+        loads = self._loaded and now_s >= self._loads_due_s
+        if refresh or loads or self._urgent or self._removed or now_s >= self._alive_due_s:
             return self._take_delta(now_s)
         return None
 
@@ -132,7 +146,8 @@ class Feed:
         known = self._known()
         if not known:
             return None  # an empty set for lack of knowledge is never sent
-        self._full = False
+        self._full = self._loaded = False
+        self._loads_due_s = now_s + LOADS_INTERVAL_S
         self._urgent, self._stale, self._removed = {}, {}, {}
         self._plan_refresh(now_s)
         self._alive_due_s = now_s + KEEP_ALIVE_S
@@ -144,6 +159,7 @@ class Feed:
 
     def _take_delta(self, now_s: float) -> Batch:
         self._alive_due_s = now_s + KEEP_ALIVE_S
+        self._loaded, self._loads_due_s = False, now_s + LOADS_INTERVAL_S
         cell_ids = tuple(islice(self._urgent, MAX_CELLS_PER_MESSAGE))
         for cell_id in cell_ids:
             del self._urgent[cell_id]

@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -48,14 +49,22 @@ class _Reported:
         return load
 
 
+class Taken(NamedTuple):
+    """A report that was read."""
+
+    report: GatewayReport
+    placed: Sequence[pb.Placed]  # for others: as it came
+    other_work: bool  # in flight than in this gateway's report before
+
+
 class GatewayReports:
     """The newest report per gateway id."""
 
     def __init__(self) -> None:
         self._reports: dict[str, _Reported] = {}  # the longest silent first
 
-    def take(self, raw: bytes, now_s: float) -> tuple[GatewayReport, Sequence[pb.Placed]]:
-        """Read one report, and keep it without its samples. What it has placed is for others: it comes as it came.
+    def take(self, raw: bytes, now_s: float) -> Taken:
+        """Read one report, and keep it without its samples.
 
         Raises PeerError when it cannot be read.
         """
@@ -68,11 +77,12 @@ class GatewayReports:
             raise PeerError("", "a report cannot be read") from error
         if not ID.fullmatch(report.gateway_id):
             raise PeerError("", "a report needs a gateway id of letters, digits, '.', '_' and '-'")
-        self._reports.pop(report.gateway_id, None)
+        before = self._reports.pop(report.gateway_id, None)
         if len(self._reports) >= MAX_REPORTS:
             del self._reports[next(iter(self._reports))]
         self._reports[report.gateway_id] = _Reported(report=replace(report, samples=()), at_s=now_s)
-        return report, placed
+        other_work = _work(report) != (() if before is None else _work(before.report))
+        return Taken(report, placed, other_work)
 
     def prefix_keys(self, *, connected: Container[str], now_s: float) -> list[int]:
         """By which each gateway hashes that has been told a key, is connected, or has reported lately."""
@@ -111,3 +121,8 @@ class GatewayReports:
                     )
                 )
         return found
+
+
+def _work(report: GatewayReport) -> tuple[tuple[str, int, int, int], ...]:
+    """What is in flight, by cell."""
+    return tuple((p.cell_id, p.in_flight, p.waiting_tokens, p.decoding) for p in report.paths if p.in_flight > 0)

@@ -149,7 +149,7 @@ class Grid:
     def report(self, raw: bytes, now_s: float, *, feed: Feed | None = None) -> None:
         """Take one gateway report, of the stream that `feed` feeds. Raises PeerError when it cannot be read."""
         try:
-            report, placed = self._reports.take(raw, now_s)
+            report, placed, other_work = self._reports.take(raw, now_s)
         except PeerError:
             self.counters["reports_invalid"] += 1
             raise
@@ -159,6 +159,10 @@ class Grid:
             self.events.add("gateway.connected", None, report.gateway_id)
         self._tell_of_events(self._registry.on_report(report, now_s), now_s)
         self._settle_key(now_s)
+        if other_work:
+            for other in self.feeds:
+                if other.gateway_id != report.gateway_id:
+                    other.loaded()
         if placed:
             self._relay(report.gateway_id, report.prefix_key, placed)
         if self.tuning is not None:

@@ -310,6 +310,7 @@ class Shell:
             make_report=lambda: worker.report(control.id),
             on_delta=lambda delta: worker.on_delta(control.id, delta),
             on_lost=lambda: worker.on_control_lost(control.id),
+            hurry=lambda: worker.desk.sharing.hurry(control.id) if worker.desk is not None else None,
             rng=self._rng,
         )
 

@@ -104,7 +104,7 @@ class PathReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayReport:
-    """Gateway to control, twice a second: evidence for the life cycle and outstanding work for other gateways."""
+    """Gateway to control, twice a second, sooner with other work: evidence for the life cycle, and load for others."""
 
     gateway_id: str
     site: str

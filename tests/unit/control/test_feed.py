@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from tradewind.control.feed import KEEP_ALIVE_S, REFRESH_INTERVAL_S, Batch, Feed
+from tradewind.control.feed import KEEP_ALIVE_S, LOADS_INTERVAL_S, REFRESH_INTERVAL_S, Batch, Feed
 
 
 class Clock:
@@ -111,5 +111,32 @@ def test_a_quiet_grid_still_says_that_control_lives() -> None:
         await ready(feed)
         clock.now_s += KEEP_ALIVE_S
         assert await ready(feed) == Batch(full=False, cell_ids=(), removed=())
+
+    run(scenario)
+
+
+def test_other_gateways_work_goes_out_soon_with_no_cell() -> None:
+    async def scenario(feed: Feed, clock: Clock, _known: list[str]) -> None:
+        feed.release()
+        await ready(feed)
+        feed.loaded()
+        assert await ready(feed) is None, "paced"
+        clock.now_s += LOADS_INTERVAL_S
+        assert await ready(feed) == Batch(full=False, cell_ids=(), removed=())
+        clock.now_s += LOADS_INTERVAL_S
+        assert await ready(feed) is None, "told once"
+
+    run(scenario)
+
+
+def test_any_message_tells_other_gateways_work() -> None:
+    async def scenario(feed: Feed, clock: Clock, _known: list[str]) -> None:
+        feed.release()
+        await ready(feed)
+        feed.loaded()
+        feed.changed("a")
+        assert await ready(feed) == Batch(full=False, cell_ids=("a",), removed=())
+        clock.now_s += LOADS_INTERVAL_S
+        assert await ready(feed) is None
 
     run(scenario)

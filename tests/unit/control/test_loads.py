@@ -21,3 +21,9 @@ def test_every_other_gateway_with_its_age() -> None:
     assert (load.gateway_id, load.age_s) == ("g1", 1.0)
     assert [(c.cell_id, c.requests, c.waiting_tokens, c.decoding) for c in load.cells] == [("a", 3, 30, 2)]
     assert not reports.loads(but="g1", now_s=1.5 + LOAD_KEPT_S)
+
+
+def test_other_work_than_before_is_news() -> None:
+    reports = GatewayReports()
+    seen = [reports.take(raw("g1", **work), 1.0).other_work for work in ({"a": 0}, {"a": 1}, {"a": 1, "b": 0}, {})]
+    assert seen == [False, True, False, True]

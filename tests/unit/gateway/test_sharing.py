@@ -2,11 +2,12 @@
 
 from random import Random
 
-from tests.unit.pick.fakes import cell_view, grid
+from tests.unit.pick.fakes import cell_view, grid, request
 from tradewind.core.pick.picker import Picker
 from tradewind.core.pick.settings import PickSettings
 from tradewind.core.prefix.index import PrefixIndex
-from tradewind.gateway.pick.sharing import KEPT_S, Sharing
+from tradewind.gateway.pick.sharing import HURRY_S, KEPT_S, TOGETHER_S, Sharing
+from tradewind.model.decision import Decision
 from tradewind.model.view import GatewayLoad, Placed, ViewDelta, ViewVersion
 
 CONTROLS = ("one", "two")
@@ -115,3 +116,27 @@ def test_too_much_to_tell_drops_the_oldest() -> None:
     assert index.untold == 2
     index.record("a", tuple(range(101)), 2.0)
     assert index.take_placed() == []
+
+
+def test_work_that_changes_is_in_a_hurry_while_others_listen() -> None:
+    made = Made()
+    assert made.sharing.hurry("one") is None, "nobody was heard of"
+    made.hear()
+    made.sharing.report("one", 1.0)
+    assert made.sharing.hurry("one") is None
+    picked = made.picker.pick(request(), now_s=1.1, rng=Random(1))
+    assert isinstance(picked, Decision)
+    assert made.sharing.hurry("one") == HURRY_S
+    assert made.sharing.hurry("two") is None, "one control is enough"
+    made.sharing.report("one", 1.2)
+    assert made.sharing.hurry("one") is None, "it is told"
+    made.picker.first_token(picked.decision_id, 1.3)
+    assert made.sharing.hurry("one") == HURRY_S, "a prompt was processed"
+
+
+def test_many_gateways_hurry_less_each() -> None:
+    made = Made()
+    made.hear(others=tuple(GatewayLoad(gateway_id=f"g{n}", age_s=0.1) for n in range(9)))
+    made.sharing.report("one", 1.0)
+    made.picker.pick(request(), now_s=1.1, rng=Random(1))
+    assert made.sharing.hurry("one") == 10 * TOGETHER_S

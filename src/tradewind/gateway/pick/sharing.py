@@ -8,10 +8,13 @@ where no other gateway is heard of, nothing is told; the key goes on when all co
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tradewind.core.pick.cell import OthersLoad
 from tradewind.core.pick.picker import Picker
 from tradewind.core.prefix.index import MAX_PLACED_BLOCKS, PrefixIndex
 from tradewind.model.view import Placed, ViewDelta
 
+HURRY_S = 0.05  # after one report, the next that tells of other work
+TOGETHER_S = 0.01  # all gateways together send no more reports than one in so long
 KEPT_S = 60.0  # so long after other gateways were heard of last, the index goes on as if they could be
 
 
@@ -37,6 +40,8 @@ class Sharing:
         self._followed = ""
         self._peers_s: float | None = None  # when other gateways were heard of last
         self._tells = False
+        self._peers = 0  # how many they were
+        self._told_work: dict[str, OthersLoad] = {}  # own requests in flight by cell, as of the last report
 
     def observe(self, control_id: str, delta: ViewDelta, controls: Sequence[str], now_s: float) -> tuple[Placed, ...]:
         """A message of this control, one of `controls`; what to believe of other gateways' requests."""
@@ -44,6 +49,7 @@ class Sharing:
             self._keys[control_id] = delta.prefix_key
         if delta.others:
             self._peers_s = now_s
+            self._peers = len(delta.others)
         self._follow(controls, now_s)
         if not delta.placed:
             return ()
@@ -67,9 +73,19 @@ class Sharing:
         self._listen(now_s)
         if not self._tells or control_id != self._followed:
             return self.key, ()
+        self._told_work = self._picker.outstanding()
         placed = self._picker.take_placed()
         self.counters.told += len(placed)
         return self.key, placed
+
+    def hurry(self, control_id: str) -> float | None:
+        """How soon after the last report this control should have another; None: the regular one is soon enough.
+
+        Others decide by what is in flight here: half a second later the cell that looked idle to them has a queue.
+        """
+        if not self._tells or control_id != self._followed or self._picker.outstanding() == self._told_work:
+            return None
+        return max(HURRY_S, TOGETHER_S * (1 + self._peers))
 
     def _follow(self, controls: Sequence[str], now_s: float) -> None:
         self._followed = next((control for control in controls if control in self._keys), "")

@@ -17,9 +17,10 @@ NAME = "several-gateways"
 OURS, ALONE = "cost", "cost;index=own"
 OTHERS = ("session_affinity", "cache_aware;index=unbounded", "gorgo:.276/.5;index=unbounded")
 COUNTS = (1, 2, 4)
-EXCHANGE_S = 0.25
-AT_ONCE_S, AT_ONCE_VIEW_S = 0.020, 0.005  # nearly as if they were one; the way through control takes the latter
-DELAYS_S = (AT_ONCE_S, 1.0, 3.0)  # of the exchange between two gateways, beside it
+EXCHANGE_S = 0.1  # as live, on a grid of some cells
+DELAYS_S = (0.020, 0.5, 3.0)  # of the exchange between two gateways, beside it
+VIEW_S = {0.020: 0.005, 3.0: 0.1}  # which control takes to pass it on; the first is nearly as if they were one
+USUAL_VIEW_S = 0.05
 EVENTS = "with KV events"
 SEEDS, FIRST_SEED = 10, 3_700
 QUICK_COUNTS, QUICK_S = (2,), 60.0
@@ -28,12 +29,11 @@ QUICK_COUNTS, QUICK_S = (2,), 60.0
 def scenario_of(gateways: int, *, exchange_s: float, kv_events: bool) -> Scenario:
     """S1, time scale 1, with so many gateways at one place; a request comes to any of them."""
     one = scenario_named("S1-ts1")
-    view_s = AT_ONCE_VIEW_S if exchange_s == AT_ONCE_S else one.delays.view_s
     return replace(
         one,
         name=NAME,
         rtts_s=one.rtts_s * gateways,
-        delays=replace(one.delays, sync_s=exchange_s, view_s=view_s),
+        delays=replace(one.delays, sync_s=exchange_s, view_s=VIEW_S.get(exchange_s, USUAL_VIEW_S)),
         kv_events=kv_events,
     )
 
