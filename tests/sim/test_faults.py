@@ -15,6 +15,7 @@ from tradewind.lab.simulated.policies import maker
 from tradewind.measure.record import Failure
 from tradewind.model.cell import CellState
 from tradewind.model.view import CellView, GridView
+from tradewind.sim.carrier import PATH_TIMEOUT_S
 from tradewind.sim.disturbances import PROFILES, described
 from tradewind.sim.faults import (
     Change,
@@ -157,13 +158,13 @@ def test_a_site_that_vanishes_is_found_out_by_silence_and_probes() -> None:
     assert 10.75 < policy.first(CellState.FAULTED, after_s=10.0) < 13.0
     assert policy.first(CellState.READY, after_s=14.0) > 45.0
     cut = [record for record in result.records if record.failure is Failure.BYTES_DELIVERED]
-    assert all(record.end_s == pytest.approx(35.0) for record in cut)  # keep-alive
+    assert all(record.end_s == pytest.approx(10.0 + PATH_TIMEOUT_S) for record in cut)
     assert cut
     tried = [record for record in result.records if len(record.attempted) > 1]
     assert all(record.ok for record in tried)
 
 
-def test_what_comes_back_before_keep_alive_gives_up_is_only_late() -> None:
+def test_what_comes_back_before_the_path_is_given_up_is_only_late() -> None:
     result, _, _ = watched(world((10.0, Cut(on=True)), (14.0, Cut(on=False))))
     assert kinds(result).keys() == {Failure.NONE}
     waited = [r for r in result.records if r.end_s is not None and 10.0 < r.intended_s < 14.0 < r.end_s]

@@ -21,6 +21,7 @@ Checks = Iterator[Problem]
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # ids become file names and metric labels
 
+MAX_PATH_TIMEOUT_S = 86_400.0  # the kernel counts milliseconds in an int
 LEAST_KV_TOKENS = 32  # of an emulated engine: two blocks, one for a prompt and one for what follows it
 
 NVML_URL = "nvml:"  # in place of an exporter's address: the agent reads its own host's GPUs
@@ -250,6 +251,13 @@ def _numbers(grid: GridConfig) -> Checks:
     for where, value, least in _bounded_numbers(grid):
         if not value >= least or value == float("inf"):
             yield Problem(where=where, what=f"{value:g} is out of range", write=f"a number from {least:g}")
+    for index, gateway in enumerate(grid.gateways):
+        if gateway.limits.path_timeout_s > MAX_PATH_TIMEOUT_S:
+            yield Problem(
+                where=f"$.gateways[{index}].limits.path_timeout_s",
+                what=f"{gateway.limits.path_timeout_s:g} is out of range",
+                write=f"seconds, {MAX_PATH_TIMEOUT_S:g} at most; 0 = keep-alive alone",
+            )
 
 
 def _bounded_numbers(grid: GridConfig) -> Iterator[tuple[str, float, float]]:
@@ -261,6 +269,7 @@ def _bounded_numbers(grid: GridConfig) -> Iterator[tuple[str, float, float]]:
         yield f"{at}.gamma", gateway.gamma, 0.0
         yield f"{at}.envoy_concurrency", gateway.envoy_concurrency, 1
         yield f"{at}.limits.connect_timeout_s", limits.connect_timeout_s, 0.01
+        yield f"{at}.limits.path_timeout_s", limits.path_timeout_s, 0
         yield f"{at}.limits.stream_idle_timeout_s", limits.stream_idle_timeout_s, 0
         yield f"{at}.limits.upstream_idle_timeout_s", limits.upstream_idle_timeout_s, 0
         yield f"{at}.limits.request_buffer_bytes", limits.request_buffer_bytes, 65_536

@@ -23,6 +23,7 @@ class LimitsConfig(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Request limits of one gateway; times in seconds, 0 = none."""
 
     connect_timeout_s: float = 1.0
+    path_timeout_s: float = 15.0  # an engine's host that acknowledges nothing for so long is gone, with all it had
     stream_idle_timeout_s: float = 600.0  # silence before the first byte or between bytes
     request_buffer_bytes: int = 33_554_432  # bodies up to this size can be retried
     max_concurrent_requests: int = 16_384  # per pool

@@ -1,8 +1,8 @@
 """Carries requests to cells and answers back, as an Envoy with the first-token gate does: attempts, resets, retries.
 
 Connections: a process that ends resets them; a site that vanishes does not, so that what is in flight there is found
-dead by TCP's keep-alive, a new connection by its time limit, and a request on a pooled connection by nothing but the
-limit on silence. Retries: see docs/concepts/first-token-gate.md.
+dead when nothing was acknowledged for the path's time limit, and a new connection by its own. Retries: see
+docs/concepts/first-token-gate.md.
 """
 
 import random
@@ -17,7 +17,6 @@ from tradewind.sim.journal import Entry
 from tradewind.sim.loop import EventLoop
 from tradewind.sim.status import (
     HTTP_BAD_REQUEST,
-    HTTP_GATEWAY_TIMEOUT,
     HTTP_OK,
     HTTP_UNAVAILABLE,
     HTTP_UNPROCESSABLE,
@@ -30,8 +29,7 @@ MOST_DEATHS = 2
 BACK_OFF_S = 0.001
 CONNECT_TIMEOUT_S = 1.0
 POOLED_S = 4.0  # an idle connection is kept so long
-KEEPALIVE_S = 25.0  # 10 s of silence, then three probes 5 s apart
-STREAM_IDLE_S = 600.0
+PATH_TIMEOUT_S = 15.0  # of silence, probes and requests unacknowledged
 
 
 @dataclass(slots=True, kw_only=True)
@@ -157,7 +155,7 @@ class Carrier:
             self._loop.at(self._loop.now_s + CONNECT_TIMEOUT_S, partial(self._fail, attempt, "UF"))
             return
         attempt.held.append(partial(self._reach, attempt, True))
-        self._loop.at(self._loop.now_s + STREAM_IDLE_S, partial(self._idle, attempt))
+        self._loop.at(self._loop.now_s + PATH_TIMEOUT_S, partial(self._unheard, attempt))
 
     # --- back -----------------------------------------------------------------------------------------------------
 
@@ -177,13 +175,13 @@ class Carrier:
             self._loop.at(self._back_s(attempt), partial(self._fail, attempt, "UC"))
 
     def cut(self, way: Way) -> None:
-        """Nothing passes any more; what the engine has already taken is watched by keep-alive."""
+        """Nothing passes any more; what the engine has already taken is probed in vain."""
         if way.cut_s is not None:
             return
         way.cut_s = self._loop.now_s
         for attempt in way.live.values():
             if attempt.reached:
-                self._loop.at(self._loop.now_s + KEEPALIVE_S, partial(self._keepalive, attempt, way.cut_s))
+                self._loop.at(self._loop.now_s + PATH_TIMEOUT_S, partial(self._silent, attempt, way.cut_s))
 
     def heal(self, way: Way) -> None:
         """Packets pass again: those held back are sent once more, and a host without the connection resets it."""
@@ -229,15 +227,13 @@ class Carrier:
             self._finish(attempt)
             self._end(attempt.entry, Failure.STATUS, HTTP_BAD_REQUEST)
 
-    def _keepalive(self, attempt: Attempt, cut_s: float) -> None:
+    def _silent(self, attempt: Attempt, cut_s: float) -> None:
         if not attempt.over and attempt.way.cut_s == cut_s:
             self._fail(attempt, "UC")
 
-    def _idle(self, attempt: Attempt) -> None:
+    def _unheard(self, attempt: Attempt) -> None:
         if not attempt.over and attempt.held:
-            self._finish(attempt)
-            attempt.entry.flags = "SI"
-            self._end(attempt.entry, Failure.STATUS, HTTP_GATEWAY_TIMEOUT)
+            self._fail(attempt, "UC")
 
     def _fail(self, attempt: Attempt, flag: str) -> None:
         """The attempt is lost: made good elsewhere where that can be done without anybody seeing it."""

@@ -1,9 +1,10 @@
 """One Envoy cluster per pool."""
 
+import socket
 from functools import lru_cache
 
 from envoy.config.cluster.v3 import circuit_breaker_pb2, cluster_pb2
-from envoy.config.core.v3 import address_pb2, base_pb2, config_source_pb2, protocol_pb2
+from envoy.config.core.v3 import address_pb2, base_pb2, config_source_pb2, protocol_pb2, socket_option_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2 as upstream_http
 from envoy.type.v3 import percent_pb2
 from google.protobuf import any_pb2, duration_pb2, wrappers_pb2
@@ -20,6 +21,9 @@ _LB_POLICIES = {
     "random": cluster_pb2.Cluster.RANDOM,
 }
 _EDS_FETCH_TIMEOUT_S = 5
+_TCP_USER_TIMEOUT = 18  # linux/tcp.h; Envoy takes numbers
+_KEEPALIVE_S = 30.0  # of silence, where there is no limit on the path
+_PROBES = 3
 # A prime. Envoy fills the table anew with each push, and MAGLEV is only the fallback under exact shares: a seventh of
 # Envoy's default is filled in a seventh of the time, and still gives each of 1,000 cells some ten slots.
 _MAGLEV_SLOTS = 10_007
@@ -66,8 +70,12 @@ def build_cluster(name: str, settings: XdsSettings) -> cluster_pb2.Cluster:
         ),
         ignore_health_on_host_removal=True,
         circuit_breakers=_circuit_breakers(settings),
-        upstream_connection_options=cluster_pb2.UpstreamConnectionOptions(tcp_keepalive=_keepalive()),
+        upstream_connection_options=cluster_pb2.UpstreamConnectionOptions(
+            tcp_keepalive=_keepalive(settings.path_timeout_s)
+        ),
     )
+    if settings.path_timeout_s > 0:
+        cluster.upstream_bind_config.socket_options.append(_user_timeout(settings.path_timeout_s))
     _set_policy(cluster, settings.policy)
     cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(_http_options(settings))
     return cluster
@@ -105,12 +113,26 @@ def _circuit_breakers(settings: XdsSettings) -> circuit_breaker_pb2.CircuitBreak
     )
 
 
-def _keepalive() -> address_pb2.TcpKeepalive:
+def _keepalive(path_timeout_s: float) -> address_pb2.TcpKeepalive:
     # A stream may be silent for minutes while its prompt waits; a vanished host must still be noticed.
+    between_s = max(1, round((path_timeout_s or _KEEPALIVE_S) / _PROBES))
     return address_pb2.TcpKeepalive(
-        keepalive_probes=wrappers_pb2.UInt32Value(value=3),
-        keepalive_time=wrappers_pb2.UInt32Value(value=10),
-        keepalive_interval=wrappers_pb2.UInt32Value(value=5),
+        keepalive_probes=wrappers_pb2.UInt32Value(value=_PROBES),
+        keepalive_time=wrappers_pb2.UInt32Value(value=between_s),
+        keepalive_interval=wrappers_pb2.UInt32Value(value=between_s),
+    )
+
+
+def _user_timeout(path_timeout_s: float) -> socket_option_pb2.SocketOption:
+    # Keep-alive does not probe while something sent is unacknowledged: a request that went out on a pooled connection
+    # to a host that has vanished would be sent again for a quarter of an hour. An engine that is merely slow or hung
+    # is not meant, its kernel acknowledges.
+    return socket_option_pb2.SocketOption(
+        description="TCP_USER_TIMEOUT",
+        level=socket.IPPROTO_TCP,
+        name=_TCP_USER_TIMEOUT,
+        int_value=max(1, round(path_timeout_s * 1000)),
+        state=socket_option_pb2.SocketOption.STATE_PREBIND,
     )
 
 

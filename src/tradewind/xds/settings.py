@@ -98,6 +98,7 @@ class XdsSettings:
     listen: str  # "ip:port" of Envoy's listener
     policy: Policy = Policy()
     connect_timeout_s: float = 1.0
+    path_timeout_s: float = 15.0  # 0 = keep-alive alone
     stream_idle_timeout_s: float = 600.0
     request_headers_timeout_s: float = 10.0
     request_buffer_bytes: int = 33_554_432
@@ -128,6 +129,7 @@ def settings_of(gateway: GatewayConfig, *, gate: GateModule | None = None) -> Xd
         listen=gateway.listen,
         policy=parse_policy(gateway.baseline),
         connect_timeout_s=limits.connect_timeout_s,
+        path_timeout_s=limits.path_timeout_s,
         stream_idle_timeout_s=limits.stream_idle_timeout_s,
         request_buffer_bytes=limits.request_buffer_bytes,
         max_concurrent_requests=limits.max_concurrent_requests,

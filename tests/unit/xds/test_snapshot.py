@@ -208,12 +208,16 @@ def test_a_resource_is_what_its_bytes_are() -> None:
 
 
 def test_limits_reach_envoy() -> None:
-    limits = LimitsConfig(connect_timeout_s=0.25, stream_idle_timeout_s=60.0, max_concurrent_requests=77, retries=2)
+    limits = LimitsConfig(
+        connect_timeout_s=0.25, path_timeout_s=6.0, stream_idle_timeout_s=60.0, max_concurrent_requests=77, retries=2
+    )
     settings = settings_of(GatewayConfig(listen="127.0.0.1:80", limits=limits))
     snapshot = SnapshotBuilder(settings).build(NINE)
     cluster = cluster_pb2.Cluster.FromString(snapshot.of(types.CLUSTER)["pool/a"].body.value)
     assert cluster.connect_timeout.nanos == 250_000_000
     assert cluster.circuit_breakers.thresholds[0].max_requests.value == 77
+    assert [option.int_value for option in cluster.upstream_bind_config.socket_options] == [6_000]
+    assert cluster.upstream_connection_options.tcp_keepalive.keepalive_time.value == 2
     assert cluster.per_connection_buffer_limit_bytes.value == 33_554_432
     assert cluster.common_lb_config.healthy_panic_threshold.value == 0
     listener = listener_pb2.Listener.FromString(snapshot.of(types.LISTENER)["front"].body.value)

@@ -179,9 +179,13 @@ def _of_group(loss: str, policy: str, by_seed: Mapping[int, Result]) -> Iterator
 
 
 def claims(found: Sequence[Row]) -> Sequence[Check]:
-    """With the gate nothing is lost before a token when an engine dies, and what is rerouted is so soon."""
+    """With the gate nothing is lost before a token, and what a dead engine's host resets is rerouted soon."""
     checks: list[Check] = []
     for policy in (WEIGHTS, COST):
+        for profile in (name for name, loss in LOSSES.items() if loss.whole_site):
+            lost = measured(list(found), profile=profile, policy=policy, metric=LOST)
+            if lost is not None:
+                checks.append(at_most(f"{NAME}, {profile}, {policy}: {LOST}", lost.value, 0.0, unit="requests"))
         for profile in (KILLED, "engine killed, 24 RPS"):
             lost = measured(list(found), profile=profile, policy=policy, metric=LOST)
             if lost is not None:
@@ -251,8 +255,8 @@ EXPERIMENT = Experiment(
     published=PUBLISHED,
     notes=(
         f"baseline_mixed, Poisson; the loss at about {LOSS_S:g} s, each cell in turn. A killed process resets its "
-        "connections; a site that vanishes resets nothing: what it had in flight is given up by TCP's keep-alive after "
-        "25 s, a new connection after 1 s, and a request on a pooled connection by the limit on silence alone "
-        "(600 s, `limits.stream_idle_timeout_s`). Success after the loss leaves out what was in flight there."
+        "connections; a site that vanishes resets nothing: a new connection is given up after 1 s, and what went out "
+        "on an open one when nothing was acknowledged for 15 s (`limits.path_timeout_s`). Success after the loss "
+        "leaves out what was in flight there."
     ),
 )
