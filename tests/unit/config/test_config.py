@@ -83,7 +83,10 @@ CELL = 'cells: [{id: a, site: s, url: "http://127.0.0.1:8000"}]\n'
         ("gateways: [{listen: '0.0.0.0:7', admin: '127.0.0.1:7'}]", "is already taken by $.gateways[0].listen"),
         ("controls: [{admin: '0.0.0.0:7'}]", "not encrypted; write 127.0.0.1, or plaintext: true"),
         ("gateways: [{baseline: rr}]", "'rr' is not a baseline; write round-robin"),
-        ("gateways: [{limits: {path_timeout_s: 1e9}}]", "$.gateways[0].limits.path_timeout_s: 1e+09 is out of range"),
+        (
+            "gateways: [{limits: {path_timeout_s: 1000000}}]",
+            "$.gateways[0].limits.path_timeout_s: 1e+06 is out of range",
+        ),
         ("gateways: [{limits: {retries: -1}}]", "$.gateways[0].limits.retries: -1 is out of range"),
         ("gateways: [{gamma: .nan}]", "$.gateways[0].gamma: nan is out of range"),
         (
