@@ -97,6 +97,20 @@ def test_a_partition_is_silence_not_a_reset_and_heals(grid: EmulatorHandle) -> N
     wait_for(lambda: _answers(url))
 
 
+def test_a_partition_that_outlasts_the_gateways_kernel_resets_what_was_open(grid: EmulatorHandle) -> None:
+    """Loopback acknowledges what a vanished site would not, so the emulator stands in for the kernel that gives up."""
+    with connect(grid.site_urls["a1", "west"]) as stream:
+        send(stream, "POST", "/v1/completions", LONG_STREAM)
+        take_head(stream)
+        assert stream.recv(5)
+        grid.inject("partition", path=["west", "east"], params={"reset_after_s": 0.5})
+        with pytest.raises(ConnectionResetError):
+            _read_on(stream)
+        assert metric(grid, "vllm:num_requests_running{") == 1, "the engine hears of it when the path is back"
+        grid.clear()
+    wait_for(lambda: metric(grid, "vllm:num_requests_running{") == 0)
+
+
 def test_a_disconnect_behind_the_wan_stops_generation(grid: EmulatorHandle) -> None:
     with connect(grid.site_urls["a1", "west"]) as stream:
         send(stream, "POST", "/v1/completions", LONG_STREAM)
@@ -144,6 +158,11 @@ def test_the_relay_resets_when_the_target_refuses() -> None:
         relay.close()
 
     asyncio.run(run())
+
+
+def _read_on(stream: socket.socket) -> None:
+    while stream.recv(65536):
+        pass
 
 
 def _quiet(connection: socket.socket) -> bool:

@@ -177,7 +177,7 @@ class EngineProcess:
         for site, path in self._paths.items():
             fault = self._faults.paths.get(site, PathFault())
             path.wan = _faulty(self._settings.paths[site][1], fault)
-            path.set_cut(fault.cut)
+            path.set_cut(fault.cut, reset_after_s=fault.reset_after_s)
             if site in self._listeners:
                 self._listeners[site].set_cut(fault.cut)
 

@@ -15,6 +15,7 @@ from tradewind.emulator.faults import (
     Refusal,
 )
 from tradewind.emulator.plan import EmulationPlan
+from tradewind.emulator.wan import GIVEN_UP_S
 from tradewind.engine.board import Contention, Heat
 
 Positive = Annotated[float, Meta(gt=0)]
@@ -97,6 +98,12 @@ class MetricsParams(_Params, frozen=True, kw_only=True):
     delay_s: NotNegative = 5.0
 
 
+class PartitionParams(_Params, frozen=True, kw_only=True):
+    """No packet passes; after `reset_after_s` the gateway's side is reset, as its own kernel gives up. 0 = never."""
+
+    reset_after_s: NotNegative = GIVEN_UP_S
+
+
 class JitterParams(_Params, frozen=True, kw_only=True):
     """Another path than the configured one; what is not given stays."""
 
@@ -148,7 +155,7 @@ SPECS: dict[str, FaultSpec] = {
     "jitter": FaultSpec(
         ("path",), JitterParams, '{"fault": "jitter", "path": ["east", "west"], "params": {"jitter_ms": 20}}'
     ),
-    "partition": FaultSpec(("path",), NoParams, '{"fault": "partition", "path": ["east", "west"], "for_s": 20}'),
+    "partition": FaultSpec(("path",), PartitionParams, '{"fault": "partition", "path": ["east", "west"], "for_s": 20}'),
 }
 
 EXPORTER_MODE_OF = {
@@ -293,5 +300,6 @@ def _on_path(state: EngineFaults, fault: Fault, gateway_site: str) -> EngineFaul
         given = {key: value for key, value in msgspec.structs.asdict(fault.params).items() if value is not None}
         path = msgspec.structs.replace(path, **given)
     else:
-        path = msgspec.structs.replace(path, cut=True)
+        params = fault.params if isinstance(fault.params, PartitionParams) else PartitionParams()
+        path = msgspec.structs.replace(path, cut=True, reset_after_s=params.reset_after_s)
     return msgspec.structs.replace(state, paths=state.paths | {gateway_site: path})

@@ -34,6 +34,7 @@ class PathFault(_State, frozen=True, kw_only=True):
     """What is wrong with the path from one gateway site."""
 
     cut: bool = False
+    reset_after_s: float = 0.0  # of the cut; 0 = never
     rtt_ms: float | None = None
     jitter_ms: float | None = None
     mbit_per_s: float | None = None

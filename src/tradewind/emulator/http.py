@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 import httptools
 
-from tradewind.emulator.wan import DelayLine, Path
+from tradewind.emulator.wan import DelayLine, Path, reset
 
 KEEP_ALIVE_S = 5.0
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -155,6 +155,7 @@ class Connection(asyncio.Protocol):
             # A real handshake takes a round trip before the first byte can leave; loopback's took none.
             first_s = 1.5 * self._path.wan.rtt_s
             self._inbound = DelayLine(self._path, self._feed, direction=0, opens_after_s=first_s)
+            self._inbound.given_up = lambda: reset(self._transport)
             self._outbound = DelayLine(self._path, self._write, direction=1, opens_after_s=0.0)
 
     def data_received(self, data: bytes) -> None:

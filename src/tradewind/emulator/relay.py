@@ -8,15 +8,13 @@ import argparse
 import asyncio
 import random
 import signal
-import socket
-import struct
 import sys
 from collections.abc import Sequence
 from typing import cast
 
 import uvloop
 
-from tradewind.emulator.wan import DelayLine, Listener, Path, Wan
+from tradewind.emulator.wan import GIVEN_UP_S, DelayLine, Listener, Path, Wan, reset
 
 CONNECT_TIMEOUT_S = 10.0
 MAX_QUEUED_BYTES = 32 * 1024 * 1024  # under way in one direction of one connection; then its sender is paused
@@ -40,9 +38,9 @@ class Relay:
         """ "ip:port" that it listens on."""
         return self._listener.address
 
-    def set_cut(self, cut: bool) -> None:
-        """Cuts or heals the path."""
-        self.path.set_cut(cut)
+    def set_cut(self, cut: bool, *, reset_after_s: float = GIVEN_UP_S) -> None:
+        """Cuts or heals the path; what is open is given up `reset_after_s` after the cut, 0 = never."""
+        self.path.set_cut(cut, reset_after_s=reset_after_s)
         self._listener.set_cut(cut)
 
     def close(self) -> None:
@@ -112,12 +110,7 @@ class _End(asyncio.Protocol):
 
     def reset(self) -> None:
         """Closes with a reset, as a refused connection would."""
-        if self.transport is None:
-            return
-        connection = self.transport.get_extra_info("socket")
-        if connection is not None:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.transport.abort()
+        reset(self.transport)
 
     def _pass_eof(self) -> None:
         if self.other is not None and self.other.transport is not None and self.other.transport.can_write_eof():
@@ -140,6 +133,7 @@ class _Near(_End):
         path = self._relay.path
         self.other, far.other = far, self
         self.out = DelayLine(path, far.deliver, direction=0, opens_after_s=1.5 * path.wan.rtt_s)
+        self.out.given_up = self.reset
         far.out = DelayLine(path, self.deliver, direction=1, opens_after_s=0.0)
         task = self._relay.loop.create_task(self._open(far))
         self._relay.tasks.add(task)

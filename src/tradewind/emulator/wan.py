@@ -3,16 +3,20 @@
 `rtt_s` is the median round trip and `jitter_s` its standard deviation: each direction of each piece of data takes
 rtt/2 plus a normal draw of jitter/sqrt(2), never less than 0. Order is kept per connection and direction. The
 bandwidth is shared by all connections of one listener, each direction on its own. The kernel opens a loopback
-connection at once, so the handshake's round trip is charged to the first bytes of a connection instead.
+connection at once, so the handshake's round trip is charged to the first bytes of a connection instead. A cut path
+resets nothing; but a kernel gives up what its peer does not acknowledge, and loopback acknowledges everything: so what
+is open when a cut has lasted as long is reset towards the gateway.
 """
 
 import asyncio
 import random
 import socket
+import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+GIVEN_UP_S = 15.0  # what a gateway's kernel takes by default: `limits.path_timeout_s`
 _DUE_TOLERANCE_S = 0.0005  # the loop's timers have a resolution of a millisecond
 
 
@@ -35,6 +39,7 @@ class Path:
         self.busy_until_s = [0.0, 0.0]  # towards the cell, towards the gateway
         self._rng = rng
         self._lines: dict[int, DelayLine] = {}
+        self._given_up: asyncio.TimerHandle | None = None
 
     def delay_s(self) -> float:
         """One direction's delay for one piece of data."""
@@ -43,14 +48,26 @@ class Path:
             return half_s
         return max(0.0, half_s + self._rng.gauss(0.0, self.wan.jitter_s / 2**0.5))
 
-    def set_cut(self, cut: bool) -> None:
-        """Cuts the path (bytes wait, nobody is told) or heals it (what waited goes on)."""
+    def set_cut(self, cut: bool, *, reset_after_s: float = GIVEN_UP_S) -> None:
+        """Cuts the path (bytes wait, nobody is told, until connections are given up) or heals it (what waited goes on).
+
+        `reset_after_s` 0: they never are.
+        """
         if cut == self.cut:
             return
         self.cut = cut
-        if not cut:
+        if self._given_up is not None:
+            self._given_up.cancel()
+        if cut:
+            self._given_up = self.loop.call_later(reset_after_s, self._give_up) if reset_after_s else None
+        else:
             for line in list(self._lines.values()):
                 line.pump()
+
+    def _give_up(self) -> None:
+        for line in list(self._lines.values()):
+            if line.given_up is not None:
+                line.given_up()
 
     def add(self, line: "DelayLine") -> None:
         """Registers a line, so that healing can wake it."""
@@ -66,6 +83,7 @@ class DelayLine:
 
     def __init__(self, path: Path, deliver: Callable[[bytes], None], *, direction: int, opens_after_s: float) -> None:
         self.queued_bytes = 0
+        self.given_up: Callable[[], None] | None = None  # what becomes of the connection when the kernel gives it up
         self._path = path
         self._deliver = deliver
         self._direction = direction
@@ -123,6 +141,16 @@ class DelayLine:
             self._deliver(item)
         else:
             item()
+
+
+def reset(transport: asyncio.Transport | None) -> None:
+    """Closes a connection, if it is open, so that its peer sees a reset."""
+    if transport is None:
+        return
+    connection = transport.get_extra_info("socket")
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
 
 
 class Listener:

@@ -58,7 +58,7 @@ def test_faults_of_all_kinds_stand_side_by_side() -> None:
 @pytest.mark.parametrize("path", [["east", "west"], ["west", "east"]])
 def test_a_path_fault_concerns_both_ends_whichever_way_it_is_written(path: list[str]) -> None:
     cut = fault(fault="partition", path=tuple(path))
-    assert state(cut).paths == {"west": PathFault(cut=True)}
+    assert state(cut).paths == {"west": PathFault(cut=True, reset_after_s=15.0)}
     assert state(cut, cell="b1", site="west").paths == {"east": PathFault(cut=True)}
     assert state(cut, cell="c1", site="south").paths == {}
 
