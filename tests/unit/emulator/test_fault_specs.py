@@ -59,7 +59,7 @@ def test_faults_of_all_kinds_stand_side_by_side() -> None:
 def test_a_path_fault_concerns_both_ends_whichever_way_it_is_written(path: list[str]) -> None:
     cut = fault(fault="partition", path=tuple(path))
     assert state(cut).paths == {"west": PathFault(cut=True, reset_after_s=15.0)}
-    assert state(cut, cell="b1", site="west").paths == {"east": PathFault(cut=True)}
+    assert state(cut, cell="b1", site="west").paths == {"east": PathFault(cut=True, reset_after_s=15.0)}
     assert state(cut, cell="c1", site="south").paths == {}
 
 
@@ -68,7 +68,7 @@ def test_path_faults_merge() -> None:
         fault(fault="jitter", path=("east", "west"), params={"jitter_ms": 20}),
         fault(fault="partition", path=("east", "west")),
     )
-    assert both.paths["west"] == PathFault(cut=True, jitter_ms=20.0)
+    assert both.paths["west"] == PathFault(cut=True, reset_after_s=15.0, jitter_ms=20.0)
 
 
 def test_exporter_states() -> None:
