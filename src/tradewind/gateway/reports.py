@@ -1,7 +1,9 @@
-"""What a gateway tells each control: news since the stream's previous report, and the state of every path."""
+"""What a gateway tells each control: news of the last half second, and the state of every path."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from tradewind.core.pick.cell import OthersLoad
 from tradewind.core.pick.learned import LearnedRate
@@ -11,6 +13,7 @@ from tradewind.model.tuning import Sample
 from tradewind.model.view import GatewayReport, PathReading, Placed
 
 MAX_NOTE_CHARS = 200
+WINDOW_S = 0.45  # outcomes of so long are told, if not of longer: a hurried report must not cut evidence in pieces
 NO_WORK = OthersLoad()
 Totals = dict[str, tuple[int, int]]  # cell id -> (succeeded, failed) so far
 
@@ -18,11 +21,12 @@ Totals = dict[str, tuple[int, int]]  # cell id -> (succeeded, failed) so far
 class Reports:
     """Writes reports, and remembers what each control has been told."""
 
-    def __init__(self, gateway_id: str, site: str) -> None:
+    def __init__(self, gateway_id: str, site: str, clock: Callable[[], float]) -> None:
         self._gateway_id = gateway_id
         self._site = site
+        self._clock = clock
         self._sequence = 0
-        self._told: dict[str, Totals] = {}  # by control
+        self._told: dict[str, deque[_Told]] = {}  # by control, oldest first
 
     def lost(self, control_id: str) -> None:
         """The stream to this control ended: what happens before the next one begins is no fresh evidence."""
@@ -45,8 +49,7 @@ class Reports:
     ) -> GatewayReport:
         """The next report; `outstanding` and `rates` are empty where no picker counts and learns."""
         totals = {cell_id: (tally.succeeded, tally.failed) for cell_id, tally in book.cells.items()}
-        told = self._told.get(control_id, totals)
-        self._told[control_id] = totals
+        told = self._before(control_id, totals)
         self._sequence += 1
         return GatewayReport(
             gateway_id=self._gateway_id,
@@ -63,6 +66,19 @@ class Reports:
             prefix_key=prefix_key,
             placed=placed,
         )
+
+    def _before(self, control_id: str, totals: Totals) -> Totals:
+        """What it was told WINDOW_S ago or longer, or first; `totals` is noted as told now."""
+        now_s, told = self._clock(), self._told.setdefault(control_id, deque())
+        told.append(_Told(now_s, totals))
+        while len(told) > 2 and now_s - told[1].at_s >= WINDOW_S:
+            told.popleft()
+        return told[0].totals
+
+
+class _Told(NamedTuple):
+    at_s: float
+    totals: Totals
 
 
 def _reading(

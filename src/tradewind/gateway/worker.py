@@ -110,7 +110,7 @@ class Worker:
         self._builder = SnapshotBuilder(settings_of(gateway, gate=self.gate.module))
         self._models: tuple[ModelInfo, ...] = ()
         self._known: frozenset[str] = frozenset()
-        self._reports = Reports(gateway.id, gateway.site)
+        self._reports = Reports(gateway.id, gateway.site, clock)
         self.following = Following()
         self._cells: dict[str, str] = {}  # cell id -> address as this gateway reaches it
         self._cell_at: dict[str, str] = {}
@@ -350,8 +350,8 @@ class Worker:
 
     def report(self, control_id: str) -> GatewayReport:
         """What happened since this stream's previous report, and the state of every path."""
-        picker = self.desk.picker if self.desk is not None else None
-        key, placed = self.desk.sharing.report(control_id, self._clock()) if self.desk is not None else (None, ())
+        now_s, picker = self._clock(), self.desk.picker if self.desk is not None else None
+        key, placed = self.desk.sharing.report(control_id, now_s) if self.desk is not None else (None, ())
         return self._reports.make(
             control_id,
             cells=self._cells,
@@ -361,7 +361,7 @@ class Worker:
             weights=self.weights(),
             rows=self.last.decision.rows if self.last else (),
             rates=learned_rates(picker.fleet.cells()) if picker is not None else {},
-            samples=self.following.samples(control_id, picker, self._clock()),
+            samples=self.following.samples(control_id, picker, now_s),
             prefix_key=key,
             placed=placed,
         )

@@ -91,7 +91,7 @@ class PathReading:
     rtt_s: float | None = None
     jitter_s: float | None = None
     reachable: bool | None = None  # the gateway's own probe; None before the first answer
-    succeeded: int = 0  # outcomes since the previous report
+    succeeded: int = 0  # outcomes of the last half second, or since the previous report if that is longer ago
     failed: int = 0
     in_flight: int = 0
     waiting_tokens: int = 0  # of those in flight: uncached prompt tokens of requests without a first token

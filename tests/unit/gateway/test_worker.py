@@ -128,6 +128,10 @@ def test_a_report_tells_each_control_what_is_new_to_it(tmp_path: Path) -> None:
     rig.worker.on_path(PathReading(cell_id="x", rtt_s=0.01, reachable=True), True)
     (path,) = rig.worker.report("a").paths
     assert (path.succeeded, path.failed, path.rtt_s, path.reachable) == (2, 1, 0.01, True)
+    rig.now_s += 0.1
+    (soon,) = rig.worker.report("a").paths
+    assert (soon.succeeded, soon.failed) == (2, 1), "a report in a hurry takes nothing from the evidence"
+    rig.now_s += 0.5
     (again,) = rig.worker.report("a").paths
     assert (again.succeeded, again.failed) == (0, 0)
     (other,) = rig.worker.report("b").paths  # a new stream: what came before it is no fresh evidence
