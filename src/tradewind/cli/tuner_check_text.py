@@ -58,7 +58,10 @@ def duration(tuner: Json, requests: int) -> str:
 
 def progress_line(check: Json) -> str:
     """ "2,400 of 8,400 requests"."""
-    return f"{check.get('heard', 0):,} of {check.get('requests', 0):,} requests"
+    heard, requests = check.get("heard", 0), check.get("requests", 0)
+    if heard >= requests > 0:
+        return f"all {requests:,} requests; the last of them are awaited"
+    return f"{heard:,} of {requests:,} requests"
 
 
 def verdict(check: Json) -> str:

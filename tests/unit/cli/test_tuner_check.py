@@ -166,6 +166,11 @@ def test_it_need_not_wait() -> None:
     assert "it runs: 2,400 of 8,400 requests" in done.stdout
 
 
+def test_at_the_end_it_waits_for_the_last_answers_and_counts_none_too_many() -> None:
+    done = ran(FakeControl(check={**RUNNING, "heard": 8_538}))
+    assert "all 8,400 requests; the last of them are awaited" in done.stdout
+
+
 def test_without_weights_it_shows_the_newest_check_and_stops_one() -> None:
     assert "the other setting is better" in ran(FakeControl(check=ENDED)).stdout
     stopped = ran(FakeControl(check=RUNNING), "--stop")
