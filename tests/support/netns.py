@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-_NEAR, _FAR = "10.213.77.1", "10.213.77.2"  # the two ends of the cable, and of nothing else
+_NET = f"10.213.{os.getpid() % 250}"
+_NEAR, _FAR = f"{_NET}.1", f"{_NET}.2"  # the two ends of the cable, and of nothing else
 _SERVER = """
 import http.server, sys, time
 class Engine(http.server.BaseHTTPRequestHandler):
@@ -57,20 +58,15 @@ def _ip(*args: str) -> None:
 
 @contextmanager
 def far_host(port: int = 9801) -> Iterator[FarHost]:
-    """Skips the test where a namespace cannot be made: that takes root and iproute2."""
-    name, near, far = f"tw-{os.getpid()}", f"twa{os.getpid()}", f"twb{os.getpid()}"
-    if shutil.which("ip") is None:
-        pytest.skip("a host that vanishes takes a network namespace: no `ip` here")
+    """Skips the test where a namespace and its cable cannot be made: that takes root and iproute2."""
+    name = f"tw-{os.getpid()}"
     try:
-        _ip("netns", "add", name)
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"a host that vanishes takes a network namespace: {error.stderr.decode(errors='replace').strip()}")
+        _join(name)
+    except (OSError, subprocess.SubprocessError) as error:
+        _remove(name)
+        said = getattr(error, "stderr", None) or str(error).encode()
+        pytest.skip(f"a host that vanishes takes a network namespace: {said.decode(errors='replace').strip()}")
     try:
-        _ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", name)
-        _ip("addr", "add", f"{_NEAR}/30", "dev", near)
-        _ip("link", "set", near, "up")
-        _ip("-n", name, "addr", "add", f"{_FAR}/30", "dev", far)
-        _ip("-n", name, "link", "set", far, "up")
         argv = ["ip", "netns", "exec", name, sys.executable, "-c", _SERVER, _FAR, str(port)]
         with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as server:
             try:
@@ -78,4 +74,20 @@ def far_host(port: int = 9801) -> Iterator[FarHost]:
             finally:
                 server.kill()
     finally:
+        _remove(name)
+
+
+def _join(name: str) -> None:
+    near, far = f"twa{os.getpid()}", f"twb{os.getpid()}"
+    _ip("netns", "add", name)
+    _ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", name)
+    _ip("addr", "add", f"{_NEAR}/30", "dev", near)
+    _ip("link", "set", near, "up")
+    _ip("-n", name, "addr", "add", f"{_FAR}/30", "dev", far)
+    _ip("-n", name, "link", "set", far, "up")
+
+
+def _remove(name: str) -> None:
+    """With the namespace goes its end of the cable, and with that the other."""
+    if shutil.which("ip") is not None:
         subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=20)
