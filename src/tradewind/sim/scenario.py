@@ -38,7 +38,7 @@ class Delays:
     heartbeat_s: float = 0.5  # period of heartbeats
     view_s: float = 0.1  # from agent by way of control to gateway
     probe_s: float = 1.0  # period of RTT probes
-    sync_s: float | None = 0.5  # period in which gateways exchange outstanding work; None = never
+    sync_s: float | None = 0.1  # period in which gateways exchange outstanding work while it changes; None = never
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
