@@ -347,7 +347,7 @@ class Connection(asyncio.Protocol):
 
     def _arm_idle(self) -> None:
         self._cancel_idle()
-        self._idle_timer = self._server.loop.call_later(KEEP_ALIVE_S, self._close_now)
+        self._idle_timer = self._server.loop.call_later(KEEP_ALIVE_S, self._close)
 
     def _cancel_idle(self) -> None:
         if self._idle_timer is not None:
