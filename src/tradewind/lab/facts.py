@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import time
+from pathlib import Path
 
 from tradewind import __version__
 
@@ -12,7 +13,7 @@ def machine_facts() -> dict[str, object]:
     """Facts for a report; an unknown one is "unknown"."""
     return {
         "tradewind": __version__,
-        "commit": _commit(),
+        "commit": commit_of(Path(__file__)),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cores": os.cpu_count(),
@@ -21,9 +22,12 @@ def machine_facts() -> dict[str, object]:
     }
 
 
-def _commit() -> str:
+def commit_of(source: Path) -> str:
+    """The commit of the checkout that this file belongs to, wherever it is run from; "unknown" outside of any."""
+    git = ["git", "-C", str(source.parent)]
     try:
-        done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    except OSError:
+        subprocess.run([*git, "ls-files", "--error-unmatch", source.name], capture_output=True, check=True)
+        done = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return done.stdout.strip() or "unknown"
+    return done.stdout.strip()
