@@ -59,7 +59,7 @@ def duration(tuner: Json, requests: int) -> str:
 def progress_line(check: Json) -> str:
     """ "2,400 of 8,400 requests"."""
     heard, requests = check.get("heard", 0), check.get("requests", 0)
-    if heard >= requests > 0:
+    if isinstance(heard, int) and isinstance(requests, int) and heard >= requests > 0:
         return f"all {requests:,} requests; the last of them are awaited"
     return f"{heard:,} of {requests:,} requests"
 
