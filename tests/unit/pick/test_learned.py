@@ -34,7 +34,7 @@ def test_a_cell_goes_by_its_class_until_first_tokens_teach_it() -> None:
 
 def test_a_report_tells_the_rates_of_cells_that_a_picker_knows() -> None:
     def paths(rates: dict[str, LearnedRate]) -> list[tuple[float | None, float | None, int | None]]:
-        report = Reports("gw", "east").make(
+        report = Reports("gw", "east", lambda: 0.0).make(
             "c", cells=["a", "b"], paths={}, book=OutcomeBook(), outstanding={}, weights={}, rows=(), rates=rates,
             samples=(),
         )  # fmt: skip
