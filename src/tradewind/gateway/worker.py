@@ -349,7 +349,7 @@ class Worker:
         return cell.api_key_env if cell else ""
 
     def report(self, control_id: str) -> GatewayReport:
-        """What happened since this stream's previous report, and the state of every path."""
+        """What happened lately that this stream should know, and the state of every path."""
         now_s, picker = self._clock(), self.desk.picker if self.desk is not None else None
         key, placed = self.desk.sharing.report(control_id, now_s) if self.desk is not None else (None, ())
         return self._reports.make(

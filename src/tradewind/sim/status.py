@@ -4,5 +4,4 @@ HTTP_OK = 200
 HTTP_UNAVAILABLE = 503
 HTTP_BAD_REQUEST = 400
 HTTP_UNPROCESSABLE = 422  # the gate's, of a request that ended two engines
-HTTP_GATEWAY_TIMEOUT = 504
 NO_ANSWER = 0
