@@ -17,7 +17,7 @@ from tradewind.model.cell import Cell
 from tradewind.model.heartbeat import Heartbeat
 from tradewind.model.telemetry import Telemetry
 from tradewind.runtime.log import log_event
-from tradewind.telemetry.cgroup import ThrottleReader, find_listener, find_stat_file
+from tradewind.telemetry.cgroup import ThrottleReader, find_throttle
 from tradewind.telemetry.fetch import Fetcher, sleep_or
 from tradewind.telemetry.health import HealthReading, HealthWatch
 from tradewind.telemetry.http_connection import Target, parse_target
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 MIN_BEAT_GAP_S = 0.02  # a storm of changes becomes at most 50 beats a second
 RESOLVE_RETRY_S = 2.0
 ALARM_BITS = 0xE8  # of NVML's clocks-event reasons: hardware slowdown, both thermal ones, power brake
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class CellAgent:
@@ -145,12 +144,18 @@ class CellAgent:
                     self._bring_up.began.set()
                 if self.life.is_ready and searched != self.life.generation:
                     searched = self.life.generation
-                    self._throttle = await asyncio.to_thread(_find_throttle, self._target)
+                    await self._find_throttle()
                 if self._throttle is not None:
                     self.telemetry.host_read(self._throttle.read(), self._clock())
                 self._changed.set()
             due_s = max(due_s + self._timing.scrape_s, self._clock())
             await asyncio.sleep(due_s - self._clock())
+
+    async def _find_throttle(self) -> None:
+        page = self.telemetry.last_engine
+        start_time_s = None if page is None else page.reading.start_time_s
+        found = await asyncio.to_thread(find_throttle, self._target.host, self._target.port, start_time_s=start_time_s)
+        self._throttle = found if isinstance(found, ThrottleReader) else None
 
     async def _beat_loop(self) -> None:
         due_s, beat_s = self._clock(), float("-inf")
@@ -209,10 +214,3 @@ async def _resolve(target: Target) -> str:
             continue
         host = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)[0][4][0]
         return f"[{host}]:{target.port}" if ":" in str(host) else f"{host}:{target.port}"
-
-
-def _find_throttle(target: Target) -> ThrottleReader | None:
-    """The control group of a local engine; None for remote ones and where there is no CPU limit."""
-    pid = find_listener(target.port) if target.host in LOOPBACK else None
-    stat_file = None if pid is None else find_stat_file(pid)
-    return None if stat_file is None else ThrottleReader(stat_file)

@@ -14,7 +14,7 @@ from tradewind.config.check import NVML_URL
 from tradewind.config.check_kv import endpoint_fault
 from tradewind.config.schema import KvEventsConfig
 from tradewind.model.telemetry import CacheReading, EngineReading, GpuReading, Histogram, UnknownSignal
-from tradewind.telemetry.cgroup import ThrottleReader, find_listener, find_stat_file
+from tradewind.telemetry.cgroup import find_throttle
 from tradewind.telemetry.dcgm import DcgmReader, GpuScrape
 from tradewind.telemetry.engine_metrics import EngineReader, EngineScrape
 from tradewind.telemetry.fetch import Fetcher
@@ -126,7 +126,7 @@ async def _look(
     rows += _capabilities(listing, version, scrape)
     rows += _engine_rows(scrape)
     rows += _gpu_rows(await _gpu(dcgm_url, gpu_uuids))
-    rows.append(await _host(url))
+    rows.append(await _host(url, scrape))
     rows += [] if kv_events is None else await _cache_rows(kv_events)
     return DryRunReport(url=url, reachable=bool(rows[0].value), rows=tuple(rows))
 
@@ -195,20 +195,20 @@ async def _gpu(dcgm_url: str, gpu_uuids: tuple[str, ...]) -> GpuScrape | str:
     return scrape if scrape.reading is not None else f"exporter: {scrape.unknown[0].reason}"
 
 
-async def _host(url: str) -> SignalRow:
+async def _host(url: str, scrape: EngineScrape | str) -> SignalRow:
     target = parse_target(url)
-    signal, source = "cpu_throttled_ratio", "cgroup cpu.stat"
-    pid = find_listener(target.port) if target.host in ("127.0.0.1", "::1", "localhost") else None
-    stat_file = None if pid is None else find_stat_file(pid)
-    value, reason = "", "not on this host, or not visible" if pid is None else "the engine has no CPU limit"
-    if stat_file is not None:
-        reader = ThrottleReader(stat_file)
-        reader.read()
+    start_time_s = None if isinstance(scrape, str) else scrape.reading.start_time_s
+    found = find_throttle(target.host, target.port, start_time_s=start_time_s)
+    value, reason = "", found if isinstance(found, str) else "the engine did not run meanwhile"
+    if not isinstance(found, str):
+        found.read()
         await asyncio.sleep(HOST_INTERVAL_S)
-        reading = reader.read()
+        reading = found.read()
         if reading is not None:
             value, reason = _text(reading.cpu_throttled_ratio), ""
-    return SignalRow(group="host", signal=signal, value=value, unit="ratio", source=source, reason=reason)
+    return SignalRow(
+        group="host", signal="cpu_throttled_ratio", value=value, unit="ratio", source="cgroup cpu.stat", reason=reason
+    )
 
 
 async def _cache_rows(section: KvEventsConfig) -> list[SignalRow]:
