@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import time
+import zlib
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -39,12 +40,22 @@ def page_reply(body: bytes, **switches: object) -> Reply:
 
 GZIPPED = gzip.compress(PAGE)
 BOMB = gzip.compress(b"vllm:x 1\n" * 2_000_000)
+MEMBERS = b"".join(gzip.compress(line) for line in PAGE.splitlines(keepends=True))  # as of a server that flushes
+CROWD = gzip.compress(b"") * 40_000
+TRAILERS = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\ncontent-encoding: br\r\nx: y\r\n\r\n"
 REDIRECT = Reply(status=302, headers=(("location", "/metrics"),))
 
 FC_33_GOOD = {
     "plain": page_reply(PAGE),
     "chunked": page_reply(b"", chunks=tuple(PAGE[start : start + 7] for start in range(0, len(PAGE), 7))),
     "gzip": page_reply(GZIPPED, headers=(("content-encoding", "gzip"),)),
+    "gzip in several members": page_reply(MEMBERS, headers=(("content-encoding", "gzip"),)),
+    "gzip with padding": page_reply(GZIPPED + bytes(512), headers=(("content-encoding", "gzip"),)),
+    "gzip by its old name": page_reply(GZIPPED, headers=(("content-encoding", "X-Gzip"),)),
+    "gzip that does not say so": page_reply(GZIPPED),
+    "an empty encoding": page_reply(PAGE, headers=(("content-encoding", ""),)),
+    "chunked with trailers": Reply(raw=TRAILERS % (len(PAGE), PAGE)),
+    "offers another protocol": page_reply(PAGE, headers=(("upgrade", "h2,h2c"), ("connection", "upgrade"))),
     "says gzip and is plain": page_reply(PAGE, headers=(("content-encoding", "gzip"),)),
     "openmetrics": Reply(body=PAGE + b"# EOF\n", content_type="application/openmetrics-text; version=1.0.0"),
     "no length": Reply(raw=b"HTTP/1.1 200 OK\r\n\r\n" + PAGE, close=True),
@@ -67,6 +78,32 @@ FC_33_BAD = {
     "broken gzip": (page_reply(GZIPPED[:10] + b"xxxx", headers=(("content-encoding", "gzip"),)), Fault.MALFORMED),
     "cut gzip": (page_reply(GZIPPED[:-9], headers=(("content-encoding", "gzip"),)), Fault.MALFORMED),
     "gzip bomb": (page_reply(BOMB, headers=(("content-encoding", "gzip"),)), Fault.TOO_LARGE),
+    "gzip with a broken second member": (
+        page_reply(GZIPPED * 2 + b"\x1f\x8bxxxx", headers=(("content-encoding", "gzip"),)),
+        Fault.MALFORMED,
+    ),
+    "gzip with a cut second member": (
+        page_reply(MEMBERS[:-9], headers=(("content-encoding", "gzip"),)),
+        Fault.MALFORMED,
+    ),
+    "gzip and something else": (
+        page_reply(GZIPPED + b"vllm:x 1\n", headers=(("content-encoding", "gzip"),)),
+        Fault.MALFORMED,
+    ),
+    "gzip bomb in its second member": (
+        page_reply(GZIPPED + BOMB, headers=(("content-encoding", "gzip"),)),
+        Fault.TOO_LARGE,
+    ),
+    "gzip bomb of members": (page_reply(CROWD, headers=(("content-encoding", "gzip"),)), Fault.TOO_LARGE),
+    "gzip in gzip": (
+        page_reply(gzip.compress(GZIPPED), headers=(("content-encoding", "gzip, gzip"),)),
+        Fault.MALFORMED,
+    ),
+    "deflate": (page_reply(zlib.compress(PAGE), headers=(("content-encoding", "deflate"),)), Fault.MALFORMED),
+    "another protocol": (
+        Reply(raw=b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\nxx"),
+        Fault.MALFORMED,
+    ),
     "brotli": (page_reply(PAGE, headers=(("content-encoding", "br"),)), Fault.MALFORMED),
     "50 MB": (page_reply(b"x" * 50_000_000), Fault.TOO_LARGE),
     "drip": (page_reply(PAGE, drip_s=0.05), Fault.TIMEOUT),

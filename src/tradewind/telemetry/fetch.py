@@ -22,6 +22,9 @@ MAX_PAGE_BYTES = 4 * 2**20  # vLLM's page is 70 KB, eight MIG-split GPUs are 300
 FETCH_TIMEOUT_S = 2.5
 GZIP_MAGIC = b"\x1f\x8b"
 GZIP_WBITS = 31
+GZIP_PIECE_BYTES = 16 * 1024
+MAX_MEMBERS = 4096
+UNDERSTOOD = ("", "identity", "gzip", "x-gzip")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,22 +110,35 @@ class Fetcher:
 
 
 def _decoded(response: Response, max_bytes: int) -> bytes:
-    """Undo gzip where the body really is gzip: some servers only say so. Raises FetchFailed."""
-    encoding = response.headers.get("content-encoding", "identity").lower()
-    if encoding == "identity" or (encoding == "gzip" and not response.body.startswith(GZIP_MAGIC)):
-        return response.body
-    if encoding != "gzip":
+    """Undo gzip where the body really is gzip: some servers only say so, and some do not say it. Raises FetchFailed."""
+    encoding = response.headers.get("content-encoding", "").lower()
+    if encoding not in UNDERSTOOD:
         raise FetchFailed(Fault.MALFORMED, "compressed in a way that was not asked for")
-    inflater = zlib.decompressobj(GZIP_WBITS)
+    if not response.body.startswith(GZIP_MAGIC):
+        return response.body
     try:
-        body = inflater.decompress(response.body, max_bytes)
+        return _unpacked(response.body, max_bytes)
     except zlib.error:
         raise FetchFailed(Fault.MALFORMED, "broken gzip") from None
-    if inflater.unconsumed_tail:
-        raise FetchFailed(Fault.TOO_LARGE, f"larger than {max_bytes} bytes when unpacked")
-    if not inflater.eof:
-        raise FetchFailed(Fault.MALFORMED, "gzip data is cut off")
-    return body
+
+
+def _unpacked(packed: bytes, max_bytes: int) -> bytes:
+    """All members of a gzip body: a server that flushes makes several. Raises FetchFailed and zlib.error."""
+    rest, parts, left = memoryview(packed), [], max_bytes
+    for _ in range(MAX_MEMBERS):
+        inflater = zlib.decompressobj(GZIP_WBITS)
+        while not inflater.eof:
+            if not rest:
+                raise FetchFailed(Fault.MALFORMED, "gzip data is cut off")
+            piece = rest[:GZIP_PIECE_BYTES]  # what follows a member is copied, so not all of it at once
+            parts.append(inflater.decompress(piece, left + 1))
+            left -= len(parts[-1])
+            if left < 0:
+                raise FetchFailed(Fault.TOO_LARGE, f"larger than {max_bytes} bytes when unpacked")
+            rest = rest[len(piece) - len(inflater.unused_data) :]
+        if not rest or (rest[0] == 0 and not any(rest)):  # zeros are padding
+            return b"".join(parts)
+    raise FetchFailed(Fault.TOO_LARGE, f"more than {MAX_MEMBERS} gzip members")
 
 
 async def sleep_or(event: asyncio.Event, seconds: float) -> bool:

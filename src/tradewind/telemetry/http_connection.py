@@ -198,6 +198,8 @@ class HttpConnection(asyncio.Protocol):
             return
         try:
             exchange.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._fail(Fault.MALFORMED, "switches to another protocol")
         except httptools.HttpParserError as error:
             self._fail(Fault.MALFORMED, f"not HTTP: {type(error).__name__}")
 
@@ -209,7 +211,7 @@ class HttpConnection(asyncio.Protocol):
 
     # httptools
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._exchange is not None:
+        if self._exchange is not None and not self._exchange.headers_done:  # trailers say nothing of the body
             self._exchange.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
