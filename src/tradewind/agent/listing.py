@@ -11,6 +11,7 @@ from tradewind.telemetry.http_connection import Fault, FetchFailed
 MAX_MODELS = 1024
 MAX_NAME_CHARS = 512
 MAX_TOKENS = 1 << 40
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ def parse_listing(body: bytes) -> Listing:
     """Raises FetchFailed if this is no list of at least one model."""
     try:
         entries = msgspec.json.decode(body, type=_Models).data[:MAX_MODELS]
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         raise FetchFailed(Fault.MALFORMED, f"/v1/models: {_first_words(error)}") from None
     if not entries:
         raise FetchFailed(Fault.MALFORMED, "/v1/models lists no model")
@@ -74,12 +75,12 @@ async def read_version(fetcher: Fetcher) -> str | None:
         return None
     try:
         return msgspec.json.decode(response.body, type=_Version).version
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return None
 
 
 def _tokens(value: object) -> int | None:
-    return value if isinstance(value, int) and 0 < value < MAX_TOKENS else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < MAX_TOKENS else None
 
 
 def _first_words(error: Exception) -> str:

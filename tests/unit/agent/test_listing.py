@@ -1,10 +1,13 @@
 """What engines list, and what else may come back."""
 
+import asyncio
 import json
 
 import pytest
 
-from tradewind.agent.listing import MAX_MODELS, parse_listing
+from tests.fakes.engine import FakeEngine, Reply
+from tradewind.agent.listing import MAX_MODELS, parse_listing, read_version
+from tradewind.telemetry.fetch import Fetcher
 from tradewind.telemetry.http_connection import FetchFailed
 
 
@@ -30,7 +33,10 @@ def test_the_first_base_model_is_asked_even_behind_an_adapter() -> None:
     assert parse_listing(body({"id": "lora", "parent": "m"}, {"id": "m"})).first == "m"
 
 
-@pytest.mark.parametrize(("value", "expected"), [(None, None), ("8192", None), (-1, None), (0, None), (8192, 8192)])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(None, None), ("8192", None), (-1, None), (0, None), (True, None), (8192.0, None), (8192, 8192)],
+)
 def test_max_model_len_is_a_whole_number_or_unknown(value: object, expected: int | None) -> None:
     assert parse_listing(body({"id": "m", "max_model_len": value})).max_model_len == expected
 
@@ -50,6 +56,10 @@ def test_max_model_len_is_a_whole_number_or_unknown(value: object, expected: int
         b"\xff\xfe",
         b'{"data":[{"id":"' + b"x" * 600 + b'"}]}',
         b"[" * 100_000,
+        b'{"x":' * 100_000,
+        b'{"data":[{"id":"m","max_model_len":' + b"[" * 100_000,
+        b'{"data":[{"id":"\xff"}]}',
+        b'{"data":[{"id":"\\ud800"}]}',
     ],
 )
 def test_what_is_no_list_is_refused(raw: bytes) -> None:
@@ -66,3 +76,27 @@ def test_fc_63_a_refusal_does_not_repeat_what_came_back() -> None:
     with pytest.raises(FetchFailed) as caught:
         parse_listing(b'{"data":[{"id":"m","parent":{"CANARY-8f3":1}}]}')
     assert "CANARY" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b'{"version":"0.32.0"}', "0.32.0"),
+        (b'{"version":7}', None),
+        (b'{"version":"\xff"}', None),
+        (b'{"x":' * 100_000, None),
+        (b"<html>", None),
+    ],
+)
+def test_a_version_that_cannot_be_read_is_none(raw: bytes, expected: str | None) -> None:
+    with FakeEngine() as engine:
+        engine.on("/version", Reply(body=raw))
+
+        async def ask() -> str | None:
+            fetcher = Fetcher(engine.url)
+            try:
+                return await read_version(fetcher)
+            finally:
+                fetcher.close()
+
+        assert asyncio.run(ask()) == expected
