@@ -65,7 +65,8 @@ class EngineReader:
         models = frozenset(served)
         if self._last is not None and self._last[:2] == (parsed, models):
             return self._last[2]  # an idle engine's page says the same again
-        scrape = _Reading(plan, parsed, models).scrape()
+        last = EngineReading() if self._last is None else self._last[2].reading
+        scrape = _Reading(plan, parsed, models).scrape(last)
         self._last = parsed, models, scrape
         return scrape
 
@@ -116,12 +117,12 @@ class _Reading:
     def __init__(self, plan: _Plan, parsed: ParsedPage, served: frozenset[str]) -> None:
         self._plan = plan
         self._table = plan.table
-        self._bad_lines = parsed.bad_lines
+        self._bad_lines, self._broken = parsed.bad_lines, parsed.broken
         self._samples = _of_models(parsed, served)
         self._own_alone = self._samples is parsed.samples
         self._ranks = self._all_ranks()
 
-    def scrape(self) -> EngineScrape:
+    def scrape(self, last: EngineReading) -> EngineScrape:
         values: dict[str, float | Histogram] = {}
         sources: list[tuple[str, str]] = []
         unknown: list[UnknownSignal] = []
@@ -133,7 +134,7 @@ class _Reading:
                 except _Unusable as error:
                     unknown.append(UnknownSignal(signal=rule.signal, reason=str(error)))
         reading = EngineReading(**values)  # type: ignore[arg-type]  # rules name fields of EngineReading, a test holds it
-        computed = _computed_prompt_tokens(reading)
+        computed = _computed_prompt_tokens(reading, last)
         if computed is not None:
             reading = replace(reading, prompt_computed_tokens_total=computed)
             unknown = [entry for entry in unknown if entry.signal != "prompt_computed_tokens_total"]
@@ -173,7 +174,8 @@ class _Reading:
         if rule.shape is Shape.HISTOGRAM:
             return self._histogram(name)
         full = name + "_count" if rule.shape is Shape.HISTOGRAM_COUNT else name
-        present = self._of(full)
+        self._check_whole(full)
+        present = _without_parts(self._of(full), table.part_label)
         if not present:
             return None
         series = [sample for sample in present if _passes(sample, rule.where)] if rule.where else present
@@ -196,11 +198,13 @@ class _Reading:
 
     def _check_ranks(self, table: EngineTable, rule: Rule, series: Sequence[Sample], name: str) -> None:
         """A gauge that lacks a rank which other series have is not the engine's load."""
-        lazily_made = rule.shape in (Shape.COUNTER, Shape.HISTOGRAM_COUNT)  # appear with their first event
-        if not table.rank_label or lazily_made:
+        if not table.rank_label:
             return
-        ranks = {sample.label(table.rank_label) for sample in series} - {None}
-        if ranks and len(ranks) < len(self._ranks):
+        ranks = {sample.label(table.rank_label) for sample in series}
+        if len(ranks) > 1 and None in ranks:
+            raise _Unusable(f"{name} has series with and without {table.rank_label}")
+        lazily_made = rule.shape in (Shape.COUNTER, Shape.HISTOGRAM_COUNT)  # appear with their first event
+        if not lazily_made and None not in ranks and len(ranks) < len(self._ranks):
             raise _Unusable(f"{name} has {len(ranks)} of {len(self._ranks)} engine ranks")
 
     def _all_ranks(self) -> frozenset[str]:
@@ -208,10 +212,17 @@ class _Reading:
         ranks = (sample.label(label) for name in self._plan.on_page for sample in self._of(name))
         return frozenset(rank for rank in ranks if rank is not None)
 
+    def _check_whole(self, name: str) -> None:
+        """A sum without one of its lines is less than before, as after a restart."""
+        if name in self._broken:
+            raise _Unusable(f"a line of {name} cannot be read")
+
     def _of(self, name: str) -> tuple[Sample, ...]:
         return self._samples.get(name, ())
 
     def _histogram(self, name: str) -> Histogram | None:
+        for suffix in ("_bucket", "_count", "_sum"):
+            self._check_whole(name + suffix)
         buckets, counts, sums = (self._of(name + suffix) for suffix in ("_bucket", "_count", "_sum"))
         if not buckets and not counts:
             return None
@@ -259,6 +270,11 @@ def _of_models(parsed: ParsedPage, served: frozenset[str]) -> Mapping[str, tuple
     return {name: samples for name, samples in kept if samples}
 
 
+def _without_parts(series: tuple[Sample, ...], label: str) -> tuple[Sample, ...]:
+    """The totals alone, where they are on the page beside their parts."""
+    return tuple(sample for sample in series if not sample.label(label)) or series if label else series
+
+
 def _passes(sample: Sample, where: tuple[tuple[str, str], ...]) -> bool:
     for name, wanted in where:
         value = sample.label(name) or ""
@@ -293,12 +309,15 @@ def _combine(shape: Shape, by_rank: list[float]) -> float:
             raise AssertionError("histograms are merged, not combined")
 
 
-def _computed_prompt_tokens(reading: EngineReading) -> float | None:
-    """Versions without a by-source counter: prompt tokens less those the prefix cache served."""
+def _computed_prompt_tokens(reading: EngineReading, last: EngineReading) -> float | None:
+    """Versions without a by-source counter: prompt tokens less those the prefix cache served. Hits are counted earlier
+    than their prompts, so the difference dips; a counter that falls would be a restart."""
     prompt, hits = reading.prompt_tokens_total, reading.prefix_hit_tokens_total
     if reading.prompt_computed_tokens_total is not None or prompt is None or hits is None:
         return None
-    return max(0.0, prompt - hits)
+    before, computed_before = last.prompt_tokens_total, last.prompt_computed_tokens_total
+    same_process = before is not None and prompt >= before and reading.start_time_s == last.start_time_s
+    return max(0.0, prompt - hits, computed_before or 0.0 if same_process else 0.0)
 
 
 def _vllm_kv_capacity(samples: Sequence[Sample]) -> tuple[int | None, int | None]:

@@ -40,6 +40,7 @@ class EngineTable:
     rules: tuple[Rule, ...]
     rank_label: str  # values of it are shards of one engine: summed
     replica_labels: tuple[str, ...] = ()  # values of these report the same thing: the largest counts
+    part_label: str = ""  # series that have it are parts of the one that has not, or has it empty
     kv_capacity_names: tuple[str, ...] = ()
     block_size_names: tuple[str, ...] = ()
 
@@ -122,6 +123,7 @@ SGLANG = EngineTable(
     prefixes=("sglang:", "sglang_"),
     rank_label="dp_rank",
     replica_labels=("tp_rank", "pp_rank", "moe_ep_rank"),
+    part_label="priority",  # with priority scheduling
     rules=(
         *_load(
             running=("num_running_reqs",),

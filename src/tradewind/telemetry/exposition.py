@@ -3,6 +3,7 @@
 The whole page is never parsed: at 70 KB a full parse costs more than the agent's budget of 1 % of a core.
 """
 
+import codecs
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -55,6 +56,7 @@ class ParsedPage:
 
     samples: Mapping[str, tuple[Sample, ...]]
     bad_lines: int
+    broken: frozenset[str] = frozenset()  # names of which a line could not be read, or was beyond the bound
 
 
 class _Layout(NamedTuple):
@@ -75,6 +77,7 @@ class PageParser:
 
     def parse(self, page: bytes, *, whole: bool = True) -> ParsedPage:
         """Never raises for what a page holds. Of a page that may be cut, the last line counts only if it is ended."""
+        page = page.removeprefix(codecs.BOM_UTF8)
         if whole and self._layout is not None and self._layout_uses < LAYOUT_PAGES:
             self._layout_uses += 1
             known = _by_layout(page, self._layout)
@@ -89,6 +92,7 @@ class PageParser:
         wanted = self._wanted
         by_name: dict[str, dict[Labels, Sample]] = {}
         places: list[tuple[bytes, Series]] = []
+        broken: set[str] = set()
         bad, count = 0, 0
         numbers = [
             number
@@ -96,9 +100,10 @@ class PageParser:
             if line[: line.find(b"{")] in wanted or line[: line.find(b" ")] in wanted
         ]
         for number in numbers:
-            sample = self._parse_line(lines[number])
-            if sample is None or count >= MAX_SERIES:
+            sample = self._parse_line(lines[number]) if count < MAX_SERIES else None
+            if sample is None:
                 bad += 1
+                broken.add(self._name(lines[number]))
                 continue
             count += 1
             family = by_name.setdefault(sample.series.name, {})
@@ -112,7 +117,13 @@ class PageParser:
                     places.append((b"\n" + head, sample.series))
         self._layout = _Layout(page.count(b"\n"), tuple(places)) if len(places) == len(numbers) else None
         self._layout_uses = 0
-        return ParsedPage({name: tuple(family.values()) for name, family in by_name.items()}, bad)
+        samples = {name: tuple(family.values()) for name, family in by_name.items()}
+        return ParsedPage(samples, bad, frozenset(broken))
+
+    def _name(self, line: bytes) -> str:
+        """The wanted name that a line begins with."""
+        name = line[: line.find(b"{")]
+        return (name if name in self._wanted else line[: line.find(b" ")]).decode()
 
     def _parse_line(self, line: bytes) -> Sample | None:
         """One sample line, or None if it is not one."""

@@ -180,6 +180,39 @@ def test_fc_32_tensor_parallel_ranks_of_sglang_are_not_summed() -> None:
     assert (scrape.kv_capacity_tokens, scrape.block_size_tokens) == (2000, 16)
 
 
+def test_sglangs_requests_by_priority_are_not_added_to_their_total() -> None:
+    page = "".join(
+        f'sglang:{name}{{dp_rank="{dp}",model_name="m",priority="{priority}",tp_rank="0"}} {count}\n'
+        for name in ("num_queue_reqs", "num_running_reqs")
+        for dp in "01"
+        for priority, count in (("", 7), ("1", 5), ("None", 2))
+    )
+    reading = read(page).reading
+    assert (reading.queue_requests, reading.running_requests) == (14.0, 14.0)
+    without_total = read(page.replace('priority=""', 'priority="9"')).reading
+    assert without_total.queue_requests == 28.0, "no total on the page: the parts are all there is"
+
+
+def test_series_with_and_without_a_rank_are_not_added_up() -> None:
+    page = 'vllm:num_requests_waiting{model_name="m"} 3\nvllm:num_requests_waiting{engine="0",model_name="m"} 3\n'
+    scrape = read(page + 'vllm:num_requests_running{engine="0",model_name="m"} 1\n')
+    assert scrape.reading.queue_requests is None
+    assert reason(scrape, "queue_requests") == "vllm:num_requests_waiting has series with and without engine"
+    assert scrape.reading.running_requests == 1.0
+
+
+def test_tokens_computed_never_fall_while_the_engine_lives() -> None:
+    """Hits are counted when a request is scheduled, its prompt when it is through: the difference dips."""
+    reader = EngineReader()
+
+    def computed(prompt: float, hits: float) -> float | None:
+        page = f"vllm:prompt_tokens_total {prompt}\nvllm:prefix_cache_hits_total {hits}\n"
+        return reader.read(page.encode()).reading.prompt_computed_tokens_total
+
+    assert [computed(1000, 200), computed(1000, 900), computed(1000, 900), computed(2500, 900)] == [800, 800, 800, 1600]
+    assert computed(50, 10) == 40, "another process"
+
+
 def test_sglang_histograms_of_replicas_count_once_and_of_both_streaming_kinds_add_up() -> None:
     name = "sglang:time_to_first_token_seconds"
     page = ""
@@ -262,6 +295,27 @@ def test_fc_33_a_cut_line_in_the_middle_costs_one_signal() -> None:
     assert reading.queue_requests is None
     assert reading.kv_fill_max_ratio == 0.95
     assert reading.ttft_s is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "signal"),
+    [
+        ('vllm:request_success_total{finished_reason="stop",model_name="m"} 900', "finished_total"),
+        ('vllm:num_requests_waiting{engine="1",model_name="m"} 1', "queue_requests"),
+        ('vllm:time_to_first_token_seconds_bucket{engine="1",model_name="m",le="0.5"} 6', "ttft_s"),
+    ],
+)
+def test_fc_33_a_sum_that_lacks_a_broken_line_is_unknown(line: str, signal: str) -> None:
+    page = dp_page() + "".join(
+        f'vllm:request_success_total{{finished_reason="{why}",model_name="m"}} {count}\n'
+        for why, count in (("stop", 900), ("length", 7))
+    )
+    assert line in page
+    assert getattr(read(page).reading, signal) is not None
+    broken = read(page.replace(line, line.replace('="m"', '="m')))
+    assert getattr(broken.reading, signal) is None, "less than before would look like a restart"
+    assert reason(broken, signal) == f"a line of {line.partition('{')[0]} cannot be read"
+    assert broken.reading.running_requests == 5.0
 
 
 def test_fc_33_openmetrics_text_and_hostile_labels() -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tradewind.telemetry.exposition import LAYOUT_PAGES, MAX_LINE_BYTES, MAX_SERIES, PageParser, ParsedPage
+from tradewind.telemetry.exposition import LAYOUT_PAGES, MAX_LINE_BYTES, MAX_SERIES, PageParser, ParsedPage, Sample
 
 PARSER_NAMES = ("up", "load", "kv:usage")
 
@@ -96,6 +96,38 @@ def test_bytes_that_are_not_text_do_no_harm() -> None:
         ("up", (("a", "\ufffd"),)): 2.0,
         ("load", ()): 3.0,
     }
+
+
+def test_a_byte_order_mark_costs_no_line() -> None:
+    parser = PageParser(PARSER_NAMES)
+    for value in (1.0, 2.0):
+        parsed = parser.parse(b"\xef\xbb\xbfup %.0f\nload 3\n" % value)
+        assert _plain(parsed) == {"up": [((), value)], "load": [((), 3.0)]}
+        assert parsed.bad_lines == 0
+
+
+def test_names_with_a_line_that_cannot_be_read_are_told() -> None:
+    parser = PageParser(PARSER_NAMES)
+    page = b'up{a="b"} 1\nup{a="c} 2\nload 1_0\nkv:usage 1\nother{ 2\n'
+    for _ in range(2):
+        assert parser.parse(page).broken == {"up", "load"}
+    assert parser.parse(page.replace(b'"c}', b'"c"}').replace(b"1_0", b"10")).broken == frozenset()
+    many = "".join(f'up{{n="{number}"}} 1\n' for number in range(MAX_SERIES + 1)) + "load 3\n"
+    assert parser.parse(many.encode()).broken == {"up", "load"}, "what is beyond the bound is missing"
+
+
+def test_a_page_of_nothing_but_series_takes_no_longer_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = [0]
+    real = PageParser._parse_line
+
+    def counting(parser: PageParser, line: bytes) -> Sample | None:
+        parsed[0] += 1
+        return real(parser, line)
+
+    monkeypatch.setattr(PageParser, "_parse_line", counting)
+    page = "".join(f'up{{n="{number}"}} 1\n' for number in range(10 * MAX_SERIES))
+    assert PageParser(PARSER_NAMES).parse(page.encode()).bad_lines == 9 * MAX_SERIES
+    assert parsed[0] == MAX_SERIES
 
 
 def test_a_page_read_twice_gives_the_same_values_again() -> None:
