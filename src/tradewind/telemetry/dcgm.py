@@ -1,23 +1,21 @@
 """A DCGM exporter's page to the GpuReading of one cell."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from tradewind.model.telemetry import GpuReading, UnknownSignal
 from tradewind.telemetry import dcgm_names as names
 from tradewind.telemetry.dcgm_names import Across, GpuSignal, Source
 from tradewind.telemetry.exposition import Labels, PageParser, ParsedPage, Sample
-from tradewind.telemetry.gpu_faults import FaultCounter, XidWatch
+from tradewind.telemetry.gpu_faults import MAX_GPUS, FaultCounter, XidWatch
 
 # What DCGM prints for BLANK, NOT_FOUND, NOT_SUPPORTED and NOT_PERMISSIONED. Exporters drop them now; old ones did not.
 INT32_BLANKS = range(2147483632, 2147483636)
 DOUBLE_BLANKS = range(140737488355328, 140737488355332)
 INT64_BLANK = 9.2e18  # as floats the four 64-bit ones round to one value
 
-MAX_RATIO = 1.02
-LIMITS = {"temperature_c": 150.0, "memory_temperature_c": 150.0, "sm_clock_hz": 1e11, "power_w": 1e5}
-MAX_VALUE = 1e18
+SURE_PERCENT = (2.0, 102.0)  # a ratio is never so large, and percent never larger
 
 GpuKey = tuple[str, str]  # (UUID, GPU_I_ID or "")
 Row = dict[str, float]  # exported name -> raw value
@@ -56,9 +54,9 @@ class DcgmReader:
         self._parser = PageParser(_WANTED)
         self._percent: set[str] = set()  # names that were above 1 once, so are percent
         self._ecc = FaultCounter()
-        self._ecc_source: Source | None = None
         self._replay = FaultCounter()
         self._xid = XidWatch()
+        self._seen: dict[str, None] = {}  # UUIDs of GPUs that were on a page
 
     def read(self, page: bytes, *, whole: bool = True) -> GpuScrape:
         """Never raises. An empty page, as an exporter gives while it rebuilds, is no data and not zero load."""
@@ -92,17 +90,27 @@ class DcgmReader:
         )
 
     def _select(self, rows: dict[GpuKey, Row]) -> tuple[dict[GpuKey, Row], tuple[str, ...]]:
+        """The rows of the cell's GPUs, and which of these are not on the page: those named, else those seen before."""
         if not self._wanted_gpus:
-            return rows, ()
+            present = {uuid: None for uuid, _ in rows}
+            missing = tuple(uuid for uuid in self._seen if uuid not in present)
+            if len(self._seen) + len(present) <= MAX_GPUS:
+                self._seen.update(present)
+            return _without_parts(rows), missing
         chosen = {key: row for key, row in rows.items() if any(_is_gpu(key, gpu) for gpu in self._wanted_gpus)}
         missing = tuple(gpu for gpu in self._wanted_gpus if not any(_is_gpu(key, gpu) for key in chosen))
-        return chosen, missing
+        return _without_parts(chosen), missing
 
     def _learn_units(self, rows: dict[GpuKey, Row]) -> None:
+        """Percent once, percent always; unless the exporter is replaced by a newer one, as a fraction shows: percent
+        under a name of DCGM_FI_DEV are whole numbers."""
+        least, most = SURE_PERCENT
         for row in rows.values():
-            self._percent.update(
-                name for name, value in row.items() if value > MAX_RATIO and names.may_be_percent(name)
-            )
+            for name, value in row.items():
+                if names.may_be_percent(name) and least < value <= most:
+                    self._percent.add(name)
+                elif name in self._percent and name.startswith("DCGM_FI_DEV_") and 0 < value < 1:
+                    self._percent.discard(name)
 
     def _collect(self, found: _Found, signal: str, result: tuple[float, str] | str) -> None:
         if isinstance(result, str):
@@ -115,8 +123,9 @@ class DcgmReader:
         """Value and source, or the reason why there is none."""
         best: tuple[list[float], str] | None = None
         for source in signal.sources:
-            readings = [reading for row in rows.values() if (reading := self._value(source, row)) is not None]
-            values = [_rounded(signal, value) for value, _ in readings if _is_sane(signal, value)]
+            usable = partial(names.is_sane, signal.signal)
+            readings = [reading for row in rows.values() if (reading := self._value(source, row, usable)) is not None]
+            values = [_rounded(signal, value) for value, _ in readings]
             if values and (best is None or len(values) > len(best[0])):
                 best = values, readings[0][1]
         if best is None:
@@ -125,23 +134,29 @@ class DcgmReader:
             return f"{wanted} {'has no usable value' if present else 'is not exported'}"
         return _across(signal.across, best[0]), best[1]
 
-    def _value(self, source: Source, row: Row) -> tuple[float, str] | None:
-        """(value in our unit, name) by the first name that the row has."""
+    def _value(
+        self, source: Source, row: Row, usable: Callable[[float], bool] = lambda _: True
+    ) -> tuple[float, str] | None:
+        """(value in our unit, name) by the first name of which the row has a usable one."""
         for name, factor in source.names:
             if name in row:
-                return row[name] * (names.PERCENT if name in self._percent else factor), name
+                value = row[name] * (names.PERCENT if name in self._percent else factor)
+                if usable(value):
+                    return value, name
         return None
 
     def _vram(self, rows: dict[GpuKey, Row]) -> tuple[float, str] | str:
-        ratios = []
+        ratios, reason = [], "DCGM_FI_DEV_FB_USED and FB_FREE are not exported"
         for row in rows.values():
             used, free = self._value(names.FB_USED, row), self._value(names.FB_FREE, row)
             total, reserved = self._value(names.FB_TOTAL, row), self._value(names.FB_RESERVED, row)
             size = total[0] if total else used[0] + free[0] + (reserved[0] if reserved else 0.0) if used and free else 0
             if used and size > 0 and used[0] <= size:
                 ratios.append((used[0] / size, used[1]))
+            elif used and size > 0:
+                reason = f"{used[1]} is more than the size"
         if not ratios:
-            return "DCGM_FI_DEV_FB_USED and FB_FREE are not exported"
+            return reason
         return sum(ratio for ratio, _ in ratios) / len(ratios), ratios[0][1]
 
     def _pcie(self, rows: dict[GpuKey, Row]) -> tuple[float, str] | str:
@@ -154,11 +169,11 @@ class DcgmReader:
         return max(totals) if totals else "DCGM_FI_PROF_PCIE_TX_BYTES and RX_BYTES are not exported"
 
     def _ecc_total(self, rows: dict[GpuKey, Row]) -> tuple[float, str] | str:
-        for source in (self._ecc_source,) if self._ecc_source else names.ECC_UNCORRECTED:
+        for source in names.ECC_UNCORRECTED:
             readings = {key: reading for key, row in rows.items() if (reading := self._value(source, row)) is not None}
             if readings:
-                self._ecc_source = source
-                total = self._ecc.update({key: value for key, (value, _) in readings.items()})
+                kind = source.names[-1][0]  # each kind of count grows from where it was
+                total = self._ecc.update({(*key, kind): value for key, (value, _) in readings.items()})
                 return total, next(iter(readings.values()))[1]
         return "no ECC or row-remap counter is exported"
 
@@ -206,14 +221,19 @@ def _key_of(series_labels: Labels) -> GpuKey:
     return (uuid, instance) if uuid else (f"gpu {labels.get('gpu') or labels.get('device', '?')}", instance)
 
 
+def _without_parts(rows: dict[GpuKey, Row]) -> dict[GpuKey, Row]:
+    """A card that is shown whole and by its MIG instances: what it says itself its instances do not say again."""
+    found: dict[GpuKey, Row] = {}
+    for key, row in rows.items():
+        card = rows.get((key[0], ""), {}) if key[1] else {}
+        own = {name: value for name, value in row.items() if name not in card} if card else row
+        if own:
+            found[key] = own
+    return found
+
+
 def _is_gpu(key: GpuKey, wanted: str) -> bool:
     return wanted in (key[0], f"{key[0]}/{key[1]}")
-
-
-def _is_sane(signal: GpuSignal, value: float) -> bool:
-    if signal.unit == "ratio":
-        return value <= MAX_RATIO
-    return value <= LIMITS.get(signal.signal, MAX_VALUE)
 
 
 def _rounded(signal: GpuSignal, value: float) -> float:
@@ -263,7 +283,7 @@ def _build(found: _Found, rows: dict[GpuKey, Row], xid: tuple[int | None, float 
         found.sources.extend((signal, present) for signal in ("xid", "xid_count"))
     bits = values.get("throttle_bits")
     return GpuReading(
-        gpus=len(rows),
+        gpus=sum(1 for uuid, instance in rows if not instance or (uuid, "") not in rows),
         util_ratio=values.get("util_ratio"),
         vram_ratio=values.get("vram_ratio"),
         sm_active_ratio=values.get("sm_active_ratio"),

@@ -7,6 +7,15 @@ MIB = 1024.0 * 1024.0
 PERCENT = 0.01
 MEGA = 1e6
 
+MAX_RATIO = 1.02
+MAX_VALUE = 1e18
+LIMITS = {
+    "temperature_c": (0.0, 150.0),
+    "memory_temperature_c": (0.0, 150.0),
+    "sm_clock_hz": (1e6, 1e11),  # less is MHz under the name of Hz
+    "power_w": (0.0, 1e5),
+}
+
 
 class Across(StrEnum):
     """How the GPUs of one cell become one value."""
@@ -142,6 +151,14 @@ ALL_SOURCES = (
 
 def wanted_names() -> frozenset[str]:
     return frozenset(name for source in ALL_SOURCES for name, _ in source.names)
+
+
+def is_sane(signal: str, value: float) -> bool:
+    """Whether a signal of GpuReading can have this value, in our unit."""
+    if signal.endswith("_ratio"):
+        return 0.0 <= value <= MAX_RATIO
+    least, most = LIMITS.get(signal, (0.0, MAX_VALUE))
+    return least <= value <= most
 
 
 def may_be_percent(name: str) -> bool:

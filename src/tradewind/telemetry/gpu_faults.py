@@ -12,11 +12,11 @@ class FaultCounter:
     reset adds nothing."""
 
     def __init__(self) -> None:
-        self._last: dict[GpuKey, float] = {}
+        self._last: dict[tuple[str, ...], float] = {}
         self._total: float | None = None
 
-    def update(self, counters: Mapping[GpuKey, float]) -> float:
-        """Take the newest counters (at least one); returns the total."""
+    def update(self, counters: Mapping[tuple[str, ...], float]) -> float:
+        """Take the newest counters (at least one) by GPU, or by GPU and kind; returns the total."""
         if self._total is None:
             self._total = max(counters.values())
         for key, value in counters.items():
@@ -43,7 +43,7 @@ class XidWatch:
         """Take (last code, count in the window) per GPU. Returns the newest code and the number of XIDs seen since this
         watch began; both None while no GPU reports XIDs."""
         codes = {key: code for key, (code, _) in xids.items() if code is not None}
-        counts = {key: count for key, (_, count) in xids.items() if count is not None}
+        counts: dict[tuple[str, ...], float] = {key: count for key, (_, count) in xids.items() if count is not None}
         if not codes and not counts:
             return None, None
         changed = [key for key, code in codes.items() if code and self._codes.get(key, code) != code]

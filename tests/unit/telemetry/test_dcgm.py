@@ -124,6 +124,33 @@ def test_a_ratio_above_one_is_percent_and_stays_so() -> None:
     assert util(0) == 0.0
 
 
+@pytest.mark.parametrize("glitch", [1.05, 21474836.32, 4294967295, 2147483632, 1e9])
+@pytest.mark.parametrize("name", ["DEV_GPU_UTIL_RATIO", "PROF_SM_UTIL_RATIO", "PROF_DRAM_ACTIVE"])
+def test_a_glitch_does_not_make_a_ratio_percent_for_ever(name: str, glitch: float) -> None:
+    reader = DcgmReader()
+
+    def value(raw: float) -> float | None:
+        reading = reader.read((line(name, raw) + line("DEV_GPU_TEMP", 40)).encode()).reading
+        assert reading is not None
+        return next((v for v in (reading.util_ratio, reading.sm_active_ratio, reading.dram_active_ratio) if v), None)
+
+    assert [value(0.87), value(glitch), value(0.87)] == [0.87, None, 0.87]
+
+
+def test_an_exporter_that_is_updated_under_the_agent_changes_its_unit() -> None:
+    reader = DcgmReader()
+    readings = [reader.read(line("DEV_GPU_UTIL_RATIO", value).encode()).reading for value in (87, 1, 0.87, 1)]
+    assert [reading and reading.util_ratio for reading in readings] == [0.87, 0.01, 0.87, 1.0]
+
+
+def test_an_unusable_name_does_not_hide_a_usable_one() -> None:
+    page = line("DEV_GPU_UTIL_RATIO", 4000) + line("DEV_GPU_UTIL", 80) + line("DEV_SM_CLOCK_HERTZ", 1980)
+    scrape = read(page + line("DEV_SM_CLOCK", 1980) + line("DEV_GPU_TEMP_CELSIUS", 999) + line("DEV_GPU_TEMP", 60))
+    assert scrape.reading is not None
+    assert (scrape.reading.util_ratio, scrape.reading.sm_clock_hz, scrape.reading.temperature_c) == (0.8, 1.98e9, 60.0)
+    assert dict(scrape.sources)["sm_clock_hz"] == "DCGM_FI_DEV_SM_CLOCK", "under the new name in the old unit: no clock"
+
+
 def test_one_gpu_in_percent_tells_for_all_gpus_of_the_page() -> None:
     page = line("PROF_SM_UTIL_RATIO", 60, gpu="A") + line("PROF_SM_UTIL_RATIO", 1, gpu="B")
     assert reading_of(page, "GPU-B").sm_active_ratio == 0.01
@@ -152,6 +179,9 @@ def test_vram_needs_used_and_a_size() -> None:
     assert reading_of(line("DEV_FB_USED", 75) + line("DEV_FB_TOTAL", 10)).vram_ratio is None
     assert reading_of(line("DEV_FB_USED", 0)).vram_ratio is None, "a size of zero divides nothing"
     assert reading_of(line("DEV_FB_USED", 0) + line("DEV_FB_TOTAL", 0)).vram_ratio is None
+    nonsense = read(line("DEV_FB_USED", 75) + line("DEV_FB_FREE", 20) + line("DEV_FB_TOTAL", 10))
+    assert reason(nonsense, "vram_ratio") == "DCGM_FI_DEV_FB_USED is more than the size"
+    assert "are not exported" in reason(read(line("DEV_GPU_TEMP", 40)), "vram_ratio")
     new = line("DEV_FB_USED_BYTES", 3e9) + line("DEV_FB_CAPACITY_BYTES", 4e9)
     assert reading_of(new).vram_ratio == 0.75
 
@@ -173,6 +203,37 @@ def test_fc_37_mig_instances_are_cells_apart() -> None:
     assert whole_card.gpus == 2
     assert whole_card.util_ratio == pytest.approx(0.51)
     assert whole_card.sm_active_ratio == 0.4, "over those that have it; the other is not idle"
+
+
+def mig_page(*, xid: int = 0, replays: int = 0, sm_on_card: bool = True) -> str:
+    """One card that is shown whole and by its two instances, as with `-d g,i`."""
+    page = ""
+    for labels, util, used in (({}, 0.5, 90), ({"GPU_I_ID": "1"}, 0.9, 10), ({"GPU_I_ID": "2"}, 0.1, 80)):
+        page += line("PROF_GR_ENGINE_ACTIVE", util, **labels) + line("DEV_FB_USED", used, **labels)
+        page += line("DEV_FB_FREE", 100 - used, **labels) + line("DEV_POWER_USAGE", 300, **labels)
+        page += line("DEV_XID_ERRORS", xid, **labels) + line("DEV_PCIE_REPLAY_COUNTER", replays, **labels)
+        if labels or sm_on_card:
+            page += line("PROF_SM_ACTIVE", util, **labels)
+    return page
+
+
+@pytest.mark.parametrize("gpus", [(), ("GPU-A",)])
+def test_fc_37_a_card_and_its_instances_are_not_mixed(gpus: tuple[str, ...]) -> None:
+    whole = reading_of(mig_page(), *gpus)
+    assert (whole.gpus, whole.util_ratio, whole.vram_ratio, whole.sm_active_ratio) == (1, 0.5, 0.9, 0.5)
+    part = reading_of(mig_page(), "GPU-A/1")
+    assert (part.gpus, part.util_ratio, part.vram_ratio, part.sm_active_ratio) == (1, 0.9, 0.1, 0.9)
+    partly = reading_of(mig_page(sm_on_card=False), *gpus)
+    assert (partly.gpus, partly.util_ratio, partly.vram_ratio) == (1, 0.5, 0.9)
+    assert partly.sm_active_ratio == 0.5, "only its instances tell"
+
+
+def test_fc_39_a_fault_of_a_card_with_instances_is_one() -> None:
+    reader = DcgmReader()
+    for page in (mig_page(), mig_page(xid=79, replays=4)):
+        reading = reader.read(page.encode()).reading
+    assert reading is not None
+    assert (reading.xid, reading.xid_count, reading.pcie_replay_total) == (79, 1.0, 4.0)
 
 
 def test_fc_37_utilisation_falls_back_for_all_gpus_or_none() -> None:
@@ -322,6 +383,34 @@ def test_a_new_fault_is_seen_beside_an_old_one_and_a_lost_gpu_is_no_fault() -> N
     assert total(A=5) == 6.0
     assert total(A=5, B=1) == 6.0
     assert total(A=0, B=1) == 6.0, "a reset counter takes nothing back"
+
+
+def test_a_source_of_error_counts_that_has_gone_is_followed_by_another_without_a_fault() -> None:
+    reader = DcgmReader()
+
+    def total(**counts: int) -> float | None:
+        page = line("DEV_GPU_TEMP", 40) + "".join(line(f"DEV_{name}", count) for name, count in counts.items())
+        reading = reader.read(page.encode()).reading
+        return None if reading is None else reading.ecc_uncorrected_total
+
+    assert total(ECC_DBE_VOL_TOTAL=2, ROW_REMAP_UNCORRECTABLE_TOTAL=9) == 2.0
+    assert total(ROW_REMAP_UNCORRECTABLE_TOTAL=9) == 2.0, "it counts something else: 9 is no news"
+    assert total(ROW_REMAP_UNCORRECTABLE_TOTAL=10) == 3.0
+    assert total() is None
+    assert total(ECC_DBE_VOL_TOTAL=2, ROW_REMAP_UNCORRECTABLE_TOTAL=10) == 3.0
+    assert total(ECC_DBE_VOL_TOTAL=3, ROW_REMAP_UNCORRECTABLE_TOTAL=10) == 4.0
+
+
+def test_a_gpu_that_was_there_and_has_gone_is_missing_where_none_are_named() -> None:
+    reader = DcgmReader()
+    both = line("DEV_GPU_TEMP", 40, gpu="A") + line("DEV_GPU_TEMP", 41, gpu="B")
+    assert reader.read(both.encode()).missing == ()
+    lost = reader.read(line("DEV_GPU_TEMP", 40, gpu="A").encode())
+    assert lost.missing == ("GPU-B",)
+    assert lost.reading is not None
+    assert reader.read(b"").missing == ("GPU-A", "GPU-B")
+    repartitioned = line("DEV_GPU_TEMP", 40, gpu="A", GPU_I_ID="1") + line("DEV_GPU_TEMP", 41, gpu="B")
+    assert reader.read(repartitioned.encode()).missing == (), "the card is there, cut in another way"
 
 
 def test_pcie_is_the_busiest_link() -> None:
