@@ -11,12 +11,13 @@ from tradewind.runtime.log import log_event
 from tradewind.telemetry.dcgm import DcgmReader
 from tradewind.telemetry.fetch import Fetcher, sleep_or
 from tradewind.telemetry.http_connection import FetchFailed
-from tradewind.telemetry.nvml import open_nvml
+from tradewind.telemetry.nvml import NvmlReader, open_nvml
 from tradewind.telemetry.tracker import CellTelemetry
 
 log = logging.getLogger(__name__)
 
 NVML_RETRY_S = 30.0
+NVML_MISSES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,23 +91,43 @@ async def run_nvml_feed(
     metrics: AgentMetrics,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Read this host's GPUs until cancelled. Where NVML is missing, say why and try again every NVML_RETRY_S."""
+    """Read this host's GPUs until cancelled. Where NVML is missing, or has gone with its driver, say why and open it
+    again after NVML_RETRY_S."""
     while True:
         reader = await asyncio.to_thread(open_nvml, subscriber.gpu_uuids)
-        if not isinstance(reader, str):
-            break
-        log_event(log, "agent.nvml_unavailable", level=logging.WARNING, cell=subscriber.cell_id, reason=reader)
-        for _ in range(3):
-            subscriber.telemetry.gpu_miss(reader)
-        metrics.scrapes.labels(subscriber.cell_id, "gpu", "unreachable").inc()
-        subscriber.changed()
-        await asyncio.sleep(NVML_RETRY_S)
-    try:
-        while True:
-            at_s = clock()
-            subscriber.telemetry.gpu_hit(await asyncio.to_thread(reader.read), at_s)
-            metrics.scrapes.labels(subscriber.cell_id, "gpu", "ok").inc()
+        if isinstance(reader, str):
+            for _ in range(3):
+                subscriber.telemetry.gpu_miss(reader)
+            metrics.scrapes.labels(subscriber.cell_id, "gpu", "unreachable").inc()
             subscriber.changed()
-            await asyncio.sleep(max(0.0, at_s + interval_s - clock()))
-    finally:
-        reader.close()
+            reason = reader
+        else:
+            try:
+                reason = await _read_nvml(reader, subscriber, interval_s=interval_s, metrics=metrics, clock=clock)
+            finally:
+                reader.close()
+        log_event(log, "agent.nvml_unavailable", level=logging.WARNING, cell=subscriber.cell_id, reason=reason)
+        await asyncio.sleep(NVML_RETRY_S)
+
+
+async def _read_nvml(
+    reader: NvmlReader,
+    subscriber: GpuSubscriber,
+    *,
+    interval_s: float,
+    metrics: AgentMetrics,
+    clock: Callable[[], float],
+) -> str:
+    """Read until there is no GPU NVML_MISSES times in a row; returns why. A driver that was loaded anew is not found
+    again through the old handle."""
+    misses = 0
+    while True:
+        at_s = clock()
+        scrape = await asyncio.to_thread(reader.read)
+        subscriber.telemetry.gpu_hit(scrape, at_s)
+        metrics.scrapes.labels(subscriber.cell_id, "gpu", "ok" if scrape.reading else "empty").inc()
+        subscriber.changed()
+        misses = 0 if scrape.reading else misses + 1
+        if misses >= NVML_MISSES:
+            return scrape.unknown[0].reason
+        await asyncio.sleep(max(0.0, at_s + interval_s - clock()))

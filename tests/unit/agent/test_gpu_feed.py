@@ -1,0 +1,63 @@
+"""GPUs through NVML over time: a driver that goes and comes back."""
+
+import asyncio
+import sys
+
+import pytest
+
+from tests.unit.telemetry.test_nvml import FakeNvml
+from tradewind.agent import gpu_feed
+from tradewind.agent.gpu_feed import GpuSubscriber, run_nvml_feed
+from tradewind.agent.metrics import AgentMetrics
+from tradewind.telemetry.tracker import CellTelemetry, reasons
+
+
+class Feed:
+    """A cell that is told of its GPUs by one feed."""
+
+    def __init__(self) -> None:
+        self.telemetry = CellTelemetry(scrape_s=60.0, gpu_source=True)
+        self.metrics = AgentMetrics()
+        self._news = asyncio.Event()
+
+    async def run(self) -> None:
+        subscriber = GpuSubscriber(cell_id="east-0", gpu_uuids=(), telemetry=self.telemetry, changed=self._news.set)
+        await run_nvml_feed(subscriber, interval_s=0.001, metrics=self.metrics, clock=lambda: 1.0)
+
+    async def until(self, *, known: bool) -> None:
+        async with asyncio.timeout(10):
+            while (self.telemetry.telemetry(1.0).gpu is not None) is not known:
+                self._news.clear()
+                await self._news.wait()
+
+    def count(self, result: str) -> float:
+        value = self.metrics.registry.get_sample_value(
+            "tradewind_agent_scrapes_total", {"cell": "east-0", "target": "gpu", "result": result}
+        )
+        return value or 0.0
+
+
+def test_a_driver_that_is_loaded_anew_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = FakeNvml(), FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", old)
+    monkeypatch.setattr(gpu_feed, "NVML_RETRY_S", 0.001)
+
+    async def scenario() -> Feed:
+        feed = Feed()
+        task = asyncio.ensure_future(feed.run())
+        await feed.until(known=True)
+        assert feed.count("empty") == 0
+        monkeypatch.setitem(sys.modules, "pynvml", new)  # what the next opening finds
+        for gpu in (0, 1):
+            old.lose(gpu, "every call fails")
+        await feed.until(known=False)
+        assert reasons(feed.telemetry.telemetry(1.0).unknown)["gpu"] == "no GPU answers any longer"
+        await feed.until(known=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return feed
+
+    feed = asyncio.run(scenario())
+    assert old.shut_down
+    assert new.shut_down
+    assert feed.count("empty") == 3, "an empty answer is not called good"
