@@ -92,7 +92,7 @@ def _parse_yaml(text: str, source: str) -> object:
 def _parse_json(text: str, source: str) -> object:
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ConfigError(source, [Problem(where="$", what=f"not JSON: {error}")]) from error
 
 

@@ -1,10 +1,10 @@
 """Watches the grid file: a valid change is handed over, an invalid one is said, counted, and changes nothing."""
 
 import logging
+import stat
 from pathlib import Path
 
 from tradewind.config.errors import ConfigError
-from tradewind.config.load import load
 from tradewind.config.resolve import load_checked
 from tradewind.config.schema import GridConfig
 from tradewind.runtime.log import log_event
@@ -22,7 +22,8 @@ class ConfigWatch:
         self.current = current
         self.applied = 0
         self.failures = 0
-        self.last_error = ""  # "" while the newest file is valid
+        self.last_error = ""  # "" while the newest file is valid and in force
+        self._before = current
         self._signature = _signature(path)
 
     def poll(self, *, force: bool = False) -> GridConfig | None:
@@ -32,8 +33,7 @@ class ConfigWatch:
             return None
         self._signature = signature
         try:
-            # The resolved file has no port left open and absolute paths; a file written by people is checked first.
-            config = load(self.path) if self.path.suffix == ".json" else load_checked(self.path)
+            config = load_checked(self.path)
         except ConfigError as error:
             self.failures += 1
             self.last_error = str(error)
@@ -42,22 +42,31 @@ class ConfigWatch:
         self.last_error = ""
         if config == self.current:
             return None
-        self.current = config
+        self._before, self.current = self.current, config
         self.applied += 1
         log_event(log, "config.applied", path=self.path)
         return config
 
-    def refuse(self, reason: str) -> None:
-        """The file is valid but cannot be applied here."""
+    def refuse(self, reason: str, *, for_now: bool = False) -> None:
+        """The configuration that `poll` gave out is valid but cannot be applied here: the one before stays.
+
+        `for_now`: the next `poll` gives it out again.
+        """
+        self.current = self._before
         self.applied -= 1
         self.failures += 1
         self.last_error = reason
+        if for_now:
+            self._signature = None
         log_event(log, "config.refused", level=logging.ERROR, path=self.path, reason=reason)
 
 
 def _signature(path: Path) -> Signature | None:
+    """None where there is no file; a pipe is none either: to read it again would wait for ever."""
     try:
-        stat = path.stat()
+        found = path.stat()
     except OSError:
         return None
-    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

@@ -90,15 +90,15 @@ def worker_spec(gateway: GatewayConfig, path: Path) -> ProcessSpec:
 
 
 def envoy_spec(grid: GridConfig, gateway: GatewayConfig) -> ProcessSpec:
-    """The Envoy of one gateway; writes its bootstrap. Raises OSError when there is no directory for its socket.
+    """The Envoy of one gateway; its bootstrap is written before each start.
 
     Its grace is short: by the time it is told to end, nobody decides for it any more.
     """
-    prepare(grid, gateway)
     path = str(bootstrap_path(grid, gateway.id))
     return ProcessSpec(
         name=envoy_name(gateway),
         argv=command(executable(), path, concurrency=gateway.envoy_concurrency),
+        prepare=lambda: prepare(grid, gateway),  # the folder may be gone by the time that Envoy is started again
         env=((SEARCH_PATH, str(library_dir(gateway_dir(grid, gateway.id)))),),
         ready=http_ok(gateway.envoy_admin, "/ready"),
         after=(worker_name(gateway),),

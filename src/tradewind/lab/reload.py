@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from tradewind.config.errors import ConfigError
 from tradewind.config.resolve import resolve, write_resolved
 from tradewind.config.schema import AgentConfig, CellConfig, GridConfig
 from tradewind.gateway.reload import ConfigWatch
@@ -34,6 +35,7 @@ class Reloader:
         self._override = override
         self._say = say
         self._failures_said = 0
+        self._refused_said = ""
 
     async def run(self) -> None:
         """Poll for ever."""
@@ -49,12 +51,25 @@ class Reloader:
             self._say(f"the grid file has a mistake, the old one stays in force:\n{self._watch.last_error}")
         if changed is None:
             return
-        new = resolve(self._override(changed), keep=self.grid)
-        if new == self.grid:
+        try:
+            new = resolve(self._override(changed), keep=self.grid)
+            if new == self.grid:
+                return
+            path = write_resolved(new)
+        except (ConfigError, OSError) as error:
+            # The file stays as it is; a disk that is full, or a port that is taken, does not.
+            self._refuse(str(error), for_now=isinstance(error, OSError))
             return
+        self._refused_said = ""
         old, self.grid = self.grid, new
-        path = write_resolved(new)
         await self._follow(old, new, path)
+
+    def _refuse(self, reason: str, *, for_now: bool) -> None:
+        self._watch.refuse(reason, for_now=for_now)
+        self._failures_said = self._watch.failures
+        if reason != self._refused_said:
+            self._refused_said = reason
+            self._say(f"the changed grid file cannot be applied, the old one stays in force: {reason}")
 
     async def _follow(self, old: GridConfig, new: GridConfig, path: Path) -> None:
         wanted = {spec.name: spec for spec in process_specs(new, path)}

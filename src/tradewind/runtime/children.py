@@ -2,12 +2,17 @@
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from tradewind.runtime.log import log_event
+
+_log = logging.getLogger(__name__)
 
 LOG_BYTES = 8 * 2**20  # per log file; one older file of this size is kept beside it
 PR_SET_PDEATHSIG = 1
@@ -33,9 +38,7 @@ def spawn(argv: Sequence[str], *, env: Mapping[str, str], log: Path) -> subproce
 
     Call it from the main thread: the child ends with the thread that started it.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    trim_log(log)
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    descriptor = _opened(log)
     try:
         return subprocess.Popen(
             list(argv),
@@ -50,10 +53,22 @@ def spawn(argv: Sequence[str], *, env: Mapping[str, str], log: Path) -> subproce
         os.close(descriptor)
 
 
+def _opened(log: Path) -> int:
+    """A descriptor to append to; where the disk refuses, the child runs and its words are lost."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        trim_log(log)
+        return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        log_event(_log, "process.without_log", level=logging.ERROR, path=log, error=error)
+        return os.open(os.devnull, os.O_WRONLY)
+
+
 def trim_log(log: Path, *, limit_bytes: int = LOG_BYTES) -> bool:
     """When `log` has outgrown its limit, keep its end as NAME.1 and empty it in place; True when it did.
 
-    The child keeps its descriptor: it appends, so its next line lands at the new end.
+    The child keeps its descriptor: it appends, so its next line lands at the new end. Raises OSError when the end could
+    not be kept, as on a full disk; the log is emptied all the same, and gives room.
     """
     try:
         size = log.stat().st_size
@@ -61,8 +76,11 @@ def trim_log(log: Path, *, limit_bytes: int = LOG_BYTES) -> bool:
             return False
         with log.open("r+b") as current:
             current.seek(size - limit_bytes)
-            log.with_suffix(log.suffix + ".1").write_bytes(current.read(limit_bytes))
-            current.truncate(0)
+            kept = current.read(limit_bytes)
+            try:
+                log.with_suffix(log.suffix + ".1").write_bytes(kept)
+            finally:
+                current.truncate(0)
     except FileNotFoundError:
         return False
     return True

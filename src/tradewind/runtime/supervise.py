@@ -35,6 +35,7 @@ class ProcessSpec:
     argv: Sequence[str]
     env: tuple[tuple[str, str], ...] = ()  # added to the supervisor's own
     restart: Literal["always", "never"] = "always"
+    prepare: Callable[[], None] | None = None  # called before each start; raises OSError when it cannot be started
     ready: Ready | None = None
     ready_timeout_s: float = 30.0
     after: tuple[str, ...] = ()  # names that must be ready before this one is started
@@ -58,7 +59,7 @@ class ProcessEvent:
 
     at_s: float
     process: str
-    name: str  # "started", "ready", "ended", "gave-up", "stopped"
+    name: str  # "started", "ready", "ended", "not-started", "gave-up", "stopped"
     detail: str = ""
 
 
@@ -90,6 +91,7 @@ class Supervisor:
         self.events: deque[ProcessEvent] = deque(maxlen=KEPT_EVENTS)
         self._children: dict[str, _Child] = {}
         self._tidy: asyncio.Task[None] | None = None
+        self._disk_refuses = ""  # why the disk takes no status or log, "" while it does
 
     async def __aenter__(self) -> Self:
         assert threading.current_thread() is threading.main_thread(), "children die with the thread that starts them"
@@ -215,12 +217,14 @@ class Supervisor:
     def _spawn(self, child: _Child) -> None:
         child.ready = False
         child.ended = asyncio.Event()
+        child.started_s = time.monotonic()
         env = {**os.environ, **dict(child.spec.env)}
         try:
+            if child.spec.prepare is not None:
+                child.spec.prepare()
             child.process = spawn(child.spec.argv, env=env, log=child.log)
         except OSError as error:
             raise StartFailed(f"{child.spec.name}: cannot start {child.spec.argv[0]}: {error}") from error
-        child.started_s = time.monotonic()
         self._note(child, "started", f"pid {child.process.pid}")
         self._write_status()
 
@@ -234,15 +238,21 @@ class Supervisor:
             self._note(child, "ended", child.last_exit)
             if not child.wanted or child.spec.restart == "never":
                 return
-            if not await self._backoff(child):
+            if not await self._again(child):
                 return
+            await self._ready_again(child)
+
+    async def _again(self, child: _Child) -> bool:
+        """Start a child anew; False when it is not wanted any more or has failed too often in a row."""
+        while await self._backoff(child):
             child.restarts += 1
             try:
                 self._spawn(child)
-            except StartFailed as error:
-                self._note(child, "gave-up", str(error))
-                return
-            await self._ready_again(child)
+            except StartFailed as error:  # what is in the way may go away: a disk that is full, a file being replaced
+                self._note(child, "not-started", str(error))
+            else:
+                return True
+        return False
 
     async def _backoff(self, child: _Child) -> bool:
         """Wait before the next start; False when the child has crashed too often in a row."""
@@ -295,15 +305,28 @@ class Supervisor:
         """state_dir/processes.json: who runs, for `tradewind status` and for people with a kill command."""
         path = self.state_dir / "processes.json"
         draft = path.with_suffix(".draft")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps({"supervisor": os.getpid(), "processes": self.status()}, indent=1))
-        draft.replace(path)
+        with self._any_disk():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_text(json.dumps({"supervisor": os.getpid(), "processes": self.status()}, indent=1))
+            draft.replace(path)
+            self._disk_refuses = ""
+
+    @contextlib.contextmanager
+    def _any_disk(self) -> Iterator[None]:
+        """A disk that refuses is told once, and children are kept all the same."""
+        try:
+            yield
+        except OSError as error:
+            if not self._disk_refuses:
+                log_event(log, "supervisor.not_written", level=logging.ERROR, state_dir=self.state_dir, error=error)
+            self._disk_refuses = str(error)
 
     async def _trim_logs(self) -> None:
         while True:
             await asyncio.sleep(LOG_CHECK_S)
             for child in list(self._children.values()):
-                trim_log(child.log)
+                with self._any_disk():
+                    trim_log(child.log)
 
 
 async def _exit_code(process: subprocess.Popen[bytes]) -> int:

@@ -1,10 +1,13 @@
 """Configuration reload: invalid keeps the old one, valid after invalid applies."""
 
+import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tradewind.config.load import load
+from tradewind.config.load import parse
+from tradewind.config.resolve import load_checked
 from tradewind.gateway.reload import ConfigWatch
 
 CELL = "{id: x, site: east, url: 'http://127.0.0.1:8000'}"
@@ -20,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def watch(path: Path) -> ConfigWatch:
-    return ConfigWatch(path, load(path))
+    return ConfigWatch(path, load_checked(path))
 
 
 def test_an_unchanged_file_is_not_read(path: Path) -> None:
@@ -69,3 +72,49 @@ def test_fc_48_a_file_that_vanishes_keeps_the_configuration(path: Path) -> None:
     path.unlink()
     assert watched.poll() is None
     assert watched.failures == 0
+
+
+def test_fc_48_a_file_that_was_refused_is_refused_again_and_its_error_stays(path: Path) -> None:
+    """Valid, and of no use to this gateway: a look at it must not clear the error."""
+    watched = watch(path)
+    path.write_text(NEW)
+    assert watched.poll() is not None
+    watched.refuse("gateway 'gw' is no longer in the file")
+    path.touch()
+    assert watched.poll(force=True) is not None
+    watched.refuse("gateway 'gw' is no longer in the file")
+    assert watched.poll() is None
+    assert (watched.applied, watched.failures) == (0, 2)
+    assert watched.last_error
+    path.write_text(OLD)
+    assert watched.poll() is None
+    assert watched.last_error == ""
+
+
+def test_what_is_refused_for_now_is_given_out_again(path: Path) -> None:
+    watched = watch(path)
+    path.write_text(NEW)
+    first = watched.poll()
+    watched.refuse("no space left on device", for_now=True)
+    assert first is not None
+    assert watched.poll() == first
+    assert watched.poll() is None
+
+
+def test_fc_48_a_json_file_is_checked_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "grid.json"
+    path.write_bytes(msgspec.json.encode(parse(OLD)))
+    watched = watch(path)
+    path.write_bytes(msgspec.json.encode(parse(OLD + "gateways: [{id: gw, routing: pick, pick: {policy: none-such}}]")))
+    assert watched.poll() is None
+    assert "none-such" in watched.last_error
+    path.write_text('{"a":' * 100_000)
+    assert watched.poll() is None
+    assert "grid.json" in watched.last_error
+
+
+def test_a_pipe_is_not_read_again(tmp_path: Path) -> None:
+    pipe = tmp_path / "grid.yaml"
+    os.mkfifo(pipe)
+    watched = ConfigWatch(pipe, parse(OLD))
+    assert watched.poll(force=True) is None

@@ -1,5 +1,6 @@
 """What people see of the gate, and what a supervised Envoy is told of it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,13 @@ def test_a_supervised_envoy_is_told_where_the_native_gate_lies(tmp_path: Path) -
     gateway = GatewayConfig(id="east", listen="127.0.0.1:1", admin="127.0.0.1:2", envoy_admin="127.0.0.1:3")
     spec = envoy_spec(GridConfig(state_dir=str(tmp_path), gateways=[gateway]), gateway)
     assert dict(spec.env)[SEARCH_PATH] == str(library_dir(tmp_path / "gateway-east"))
+
+
+def test_fc_40_the_bootstrap_of_a_supervised_envoy_is_written_before_each_start(tmp_path: Path) -> None:
+    gateway = GatewayConfig(id="east", listen="127.0.0.1:1", admin="127.0.0.1:2", envoy_admin="127.0.0.1:3")
+    spec = envoy_spec(GridConfig(state_dir=str(tmp_path), gateways=[gateway]), gateway)
+    assert spec.prepare is not None
+    spec.prepare()
+    shutil.rmtree(tmp_path / "gateway-east")
+    spec.prepare()
+    assert (tmp_path / "gateway-east" / "envoy-bootstrap.json").exists()

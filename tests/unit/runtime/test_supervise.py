@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -156,6 +157,71 @@ def test_log_is_bounded_and_keeps_its_end(tmp_path: Path) -> None:
     assert (tmp_path / "a.log.1").read_bytes().endswith(b"end")
     assert not trim_log(log, limit_bytes=50)
     assert not trim_log(tmp_path / "none.log")
+
+
+def test_fc_40_a_log_whose_end_cannot_be_kept_is_emptied_all_the_same(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_bytes(b"x" * 100)
+    (tmp_path / "a.log.1").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space"):
+        trim_log(log, limit_bytes=50)
+    assert log.read_bytes() == b""
+
+
+def test_fc_40_children_are_kept_on_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with Supervisor(tmp_path, policy=FAST) as supervisor:
+            supervisor.add(ProcessSpec(name="one", argv=SLEEP))
+            await supervisor.start_all()
+            (tmp_path / "processes.draft").symlink_to("/dev/full")
+            supervisor.kill("one")
+            await until(lambda: supervisor.status()[0]["restarts"] == 1)
+            supervisor.kill("one")
+            await until(lambda: supervisor.status()[0]["restarts"] == 2)
+            assert supervisor.pid("one") is not None
+
+    asyncio.run(main())
+    told = [record.getMessage() for record in caplog.records if "not_written" in record.getMessage()]
+    assert len(told) == 1
+    assert "No space" in told[0]
+
+
+def test_fc_40_children_are_kept_where_no_log_can_be(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        state_dir = tmp_path / "state"
+        async with Supervisor(state_dir, policy=FAST) as supervisor:
+            supervisor.add(ProcessSpec(name="one", argv=SLEEP))
+            await supervisor.start_all()
+            shutil.rmtree(state_dir)
+            state_dir.write_text("a file where the folder was")
+            first = supervisor.pid("one")
+            supervisor.kill("one")
+            await until(lambda: supervisor.pid("one") not in {None, first})
+
+    asyncio.run(main())
+    assert "process.without_log" in caplog.text
+
+
+def test_a_child_that_cannot_be_started_again_now_is_tried_later(tmp_path: Path) -> None:
+    """What it needs is prepared before each start, and may be out of reach for a while."""
+    calls: list[int] = []
+
+    def prepare() -> None:
+        calls.append(len(calls))
+        if len(calls) in {2, 3}:
+            raise OSError("the folder is gone")
+
+    async def main() -> list[str]:
+        async with Supervisor(tmp_path, policy=RestartPolicy(first_s=0.01, longest_s=0.05)) as supervisor:
+            supervisor.add(ProcessSpec(name="one", argv=SLEEP, prepare=prepare))
+            await supervisor.start_all()
+            first = supervisor.pid("one")
+            supervisor.kill("one")
+            await until(lambda: supervisor.pid("one") not in {None, first})
+            return [event.detail for event in supervisor.events if event.name == "not-started"]
+
+    assert ["the folder is gone" in detail for detail in asyncio.run(main())] == [True, True]
+    assert len(calls) == 4
 
 
 def test_tail_and_exit_texts(tmp_path: Path) -> None:
