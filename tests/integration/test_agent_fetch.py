@@ -200,6 +200,22 @@ def test_fc_63_urls_that_may_hold_a_key_are_refused_without_repeating_them(url: 
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("written", "below", "asked"),
+    [
+        ("", "", "/"),
+        ("/", "", "/"),
+        ("/metrics", "", "/metrics"),
+        ("/metrics/", "", "/metrics/"),  # some servers redirect the one to the other
+        ("/", "/v1/models", "/v1/models"),
+        ("/east/", "/v1/models", "/east/v1/models"),
+    ],
+)
+def test_a_page_is_asked_for_as_its_url_is_written(written: str, below: str, asked: str) -> None:
+    line = request_bytes(parse_target(f"http://h{written}"), "GET", below).partition(b"\r\n")[0]
+    assert line == f"GET {asked} HTTP/1.1".encode()
+
+
 def test_a_header_cannot_smuggle_a_line() -> None:
     with pytest.raises(AssertionError):
         request_bytes(parse_target("http://h"), "GET", "/", headers=(("authorization", "Bearer a\r\nx: y"),))

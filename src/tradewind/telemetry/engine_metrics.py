@@ -20,6 +20,7 @@ from tradewind.telemetry.histograms import merge_histograms
 
 MAX_REQUESTS = 1e7  # no engine queues more; beyond it the value is garbage
 MAX_COUNTER = 1e18
+MAX_TOKENS = 1 << 40
 SHORTER_PAGES_TO_BELIEVE = 3
 RATIO_SLACK = 0.01  # engines round: 1.003 is full, 37.5 is not a ratio
 
@@ -253,7 +254,7 @@ class _Reading:
         except _Unusable:
             return None
         assert isinstance(value, float)
-        return int(value) or None
+        return _tokens(value)
 
 
 def _of_models(parsed: ParsedPage, served: frozenset[str]) -> Mapping[str, tuple[Sample, ...]]:
@@ -327,7 +328,7 @@ def _vllm_kv_capacity(samples: Sequence[Sample]) -> tuple[int | None, int | None
     block_size = sizes[0] if sizes and len(set(sizes)) == 1 else None
     capacities = [_rank_capacity(entry) for entry in labels]
     known = [capacity for capacity in capacities if capacity is not None]
-    return (sum(known) if known and len(known) == len(capacities) else None), block_size
+    return (_tokens(sum(known)) if len(known) == len(capacities) else None), block_size
 
 
 def _rank_capacity(labels: Mapping[str, str]) -> int | None:
@@ -335,11 +336,16 @@ def _rank_capacity(labels: Mapping[str, str]) -> int | None:
     if tokens is not None:
         return tokens
     blocks, size = _whole_number(labels.get("num_gpu_blocks")), _whole_number(labels.get("block_size"))
-    return blocks * size if blocks is not None and size is not None else None
+    return _tokens(blocks * size) if blocks is not None and size is not None else None
 
 
 def _whole_number(text: str | None) -> int | None:
-    """A positive whole number of at most 18 digits, else None: the labels also hold "None" and "auto"."""
+    """A positive whole number, else None: the labels also hold "None" and "auto"."""
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 18:
         return None
-    return int(text) or None
+    return _tokens(int(text))
+
+
+def _tokens(count: float) -> int | None:
+    """A size that a cache can have, else None: a heartbeat could not even carry a larger one."""
+    return int(count) if 1 <= count <= MAX_TOKENS else None

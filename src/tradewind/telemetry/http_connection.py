@@ -42,7 +42,7 @@ class Target:
 
     host: str
     port: int
-    path: str = ""  # without a trailing slash; "" for the root
+    path: str = ""  # as it is written
     tls: bool = False
 
     @property
@@ -72,14 +72,15 @@ def parse_target(url: str) -> Target:
         raise ValueError("a URL of an engine or exporter holds neither a password nor a query")
     tls = parts.scheme == "https"
     port = parts.port if parts.port is not None else (443 if tls else 80)
-    return Target(host=parts.hostname, port=port, path=parts.path.rstrip("/"), tls=tls)
+    return Target(host=parts.hostname, port=port, path=parts.path, tls=tls)
 
 
 def request_bytes(
     target: Target, method: str, path: str, *, headers: tuple[tuple[str, str], ...] = (), body: bytes | None = None
 ) -> bytes:
-    """The bytes of a request; `path` is taken below the target's own path."""
-    lines = [f"{method} {target.path}{path} HTTP/1.1", f"host: {target.authority}", "user-agent: tradewind"]
+    """The bytes of a request; `path` is taken below the target's own path, and "" is that path as it is written."""
+    place = target.path.rstrip("/") + path if path else target.path or "/"
+    lines = [f"{method} {place} HTTP/1.1", f"host: {target.authority}", "user-agent: tradewind"]
     lines += ["accept-encoding: identity", *(f"{name}: {value}" for name, value in headers)]
     if body is not None:
         lines += ["content-type: application/json", f"content-length: {len(body)}"]

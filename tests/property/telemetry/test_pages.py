@@ -66,6 +66,28 @@ def test_any_engine_page_reads_as_sound_values_or_unknown(page: bytes, whole: bo
             assert is_sound(field.name, getattr(reading, field.name)), field.name
 
 
+sizes = st.one_of(
+    st.integers(min_value=0).map(str), st.sampled_from(["None", "auto", "-1", "1e9", "9" * 18, "9" * 5000])
+)
+labels = st.dictionaries(st.sampled_from(["block_size", "num_gpu_blocks", "kv_cache_size_tokens"]), sizes)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(labels, max_size=4), numbers)
+def test_any_size_that_a_page_tells_of_fits_into_a_heartbeat(ranks: list[dict[str, str]], number: bytes) -> None:
+    vllm = ""
+    for rank, sizes in enumerate(ranks):
+        told = "".join(f',{name}="{size}"' for name, size in sizes.items())
+        vllm += f'vllm:cache_config_info{{engine="{rank}"{told}}} 1\n'
+    for page in (
+        "vllm:num_requests_waiting 1\n" + vllm,
+        f"sglang:num_queue_reqs 1\nsglang:page_size {number.decode()}\nsglang:max_total_num_tokens {number.decode()}\n",
+    ):
+        scrape = EngineReader().read(page.encode())
+        for size in (scrape.kv_capacity_tokens, scrape.block_size_tokens):
+            assert size is None or 0 < size < 1 << 62
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(pages(GPU_LINES), min_size=1, max_size=3))
 def test_any_gpu_page_reads_as_sound_values_or_unknown(several: list[bytes]) -> None:

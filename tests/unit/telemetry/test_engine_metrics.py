@@ -439,6 +439,25 @@ def test_kv_capacity_from_labels(labels: str, expected: tuple[int | None, int | 
     assert (scrape.kv_capacity_tokens, scrape.block_size_tokens) == expected
 
 
+@pytest.mark.parametrize("ranks", [1, 20])
+@pytest.mark.parametrize("size", ["9" * 18, "9" * 15, "9" * 30])
+@pytest.mark.parametrize(
+    "line",
+    [
+        'vllm:cache_config_info{{block_size="{size}",num_gpu_blocks="{size}",engine="{rank}"}} 1',
+        'vllm:cache_config_info{{kv_cache_size_tokens="{size}",block_size="{size}",engine="{rank}"}} 1',
+        'sglang:max_total_num_tokens{{dp_rank="{rank}"}} {size}',
+        'sglang:page_size{{dp_rank="{rank}"}} {size}',
+    ],
+)
+def test_a_senseless_capacity_is_unknown_and_can_be_told(line: str, size: str, ranks: int) -> None:
+    kind = line.partition(":")[0]
+    page = "".join(line.format(size=size, rank=rank) + "\n" for rank in range(ranks))
+    scrape = read(page + f"{kind}:num_requests_running 1\n{kind}:num_running_reqs 1\n")
+    assert scrape.reading.running_requests == 1.0
+    assert (scrape.kv_capacity_tokens, scrape.block_size_tokens) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("page", "kind"),
     [
