@@ -9,6 +9,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tradewind.config.addresses import is_ip
 from tradewind.control.api import ErrorReply, ErrorRow
 
 TOKEN_VARIABLE = "TRADEWIND_ADMIN_TOKEN"
@@ -38,10 +39,13 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _refusal(self, headers: Headers) -> Response | None:
-        origin = headers.get("origin")
-        # A page on the operator's own machine could otherwise drain cells through the operator's browser.
-        if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
+        origin, host = headers.get("origin"), headers.get("host", "")
+        # A page in the operator's own browser could otherwise drain cells,
+        if origin is not None and _netloc(origin) != host:
             return error_response(403, "foreign_origin", "requests from web pages of another origin are refused")
+        # also one whose name its owner lets point here, which makes it a page of this origin.
+        if not self._token and not _is_ours(host):
+            return error_response(403, "foreign_host", "on loopback, ask by an IP address or localhost, not by a name")
         if self._token and not self._bears_token(headers.get("authorization", "")):
             return error_response(
                 401, "unauthorized", f"send 'Authorization: Bearer ...' with the value of {TOKEN_VARIABLE}"
@@ -51,3 +55,19 @@ class Guard:
     def _bears_token(self, authorization: str) -> bool:
         scheme, _, given = authorization.partition(" ")
         return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token)
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
+
+
+def _is_ours(host: str) -> bool:
+    """Whether a Host header names what nobody else can make point here; none at all comes from no browser."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return name in ("", "localhost") or name.endswith(".localhost") or is_ip(name)

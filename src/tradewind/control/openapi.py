@@ -17,7 +17,7 @@ TOKEN_SCHEME = "token"
 ERROR_TEXTS = {
     400: "The request cannot be understood; `message` says what to write.",
     401: "A bearer token is needed on this address.",
-    403: "The request comes from a web page of another origin.",
+    403: "The request comes from a web page of another origin, or asks a loopback address by a name.",
     404: "No such cell, or no tuner.",
     409: "The order does not fit the state of what it is given to; `message` says why.",
     413: "The body is too large.",

@@ -24,6 +24,7 @@ from tradewind.runtime.loop import LoopLag
 from tradewind.wire.pb import tradewind_pb2 as pb
 
 Json = dict[str, object]
+HOST = "127.0.0.1:7401"
 
 
 def admin_of(bench: Bench) -> Admin:
@@ -61,7 +62,7 @@ def call(
 ) -> tuple[int, bytes]:
     """One request straight into the application."""
     path, _, query = path.partition("?")
-    given = {"host": "h"} | dict(headers or {})
+    given = {"Host": HOST} | dict(headers or {})
     scope = {
         "type": "http",
         "http_version": "1.1",
@@ -254,10 +255,31 @@ def test_a_page_of_another_origin_cannot_give_orders() -> None:
     bench = Bench()
     bench.beat(0)
     app = admin_of(bench).app(token="")
-    assert call(app, "POST", "/v1/cells/cell-0000/drain", headers={"Origin": "https://evil.example"})[0] == 403
+    for origin in ("https://evil.example", "null", "http://["):
+        assert call(app, "POST", "/v1/cells/cell-0000/drain", headers={"Origin": origin})[0] == 403
     assert bench.state() == "ready"
-    assert call(app, "POST", "/v1/cells/cell-0000/drain", headers={"Origin": "http://h"})[0] == 200
+    assert call(app, "POST", "/v1/cells/cell-0000/drain", headers={"Origin": f"http://{HOST}"})[0] == 200
     assert bench.state() == "draining"
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:7401", "127.0.0.1.evil.example", "[", "evil.localhost.example"]
+)
+def test_a_page_whose_name_points_at_loopback_reads_and_orders_nothing(host: str) -> None:
+    """DNS rebinding: its owner lets the name of the page point here, so the browser takes control for its own site."""
+    admin = admin_of(Bench(expected=frozenset()))
+    app = admin.app(token="")
+    for endpoint in admin.endpoints:
+        headers = {"Host": host, "Origin": f"http://{host}"} if endpoint.method != "GET" else {"Host": host}
+        status, _ = call(app, endpoint.method, answers(endpoint), headers=headers)
+        assert (status == 403) != endpoint.open, endpoint
+    assert call(admin.app(token="s3cret"), "GET", "/v1/grid", headers={"Host": host})[0] == 401
+
+
+@pytest.mark.parametrize("host", ["localhost:7401", "127.0.0.1", "[::1]:7401", "10.0.0.7:80", ""])
+def test_an_address_is_no_name_of_anybody_else(host: str) -> None:
+    app = admin_of(Bench(expected=frozenset())).app(token="")
+    assert call(app, "GET", "/v1/grid", headers={"Host": host})[0] == 200
 
 
 def test_fc_64_five_thousand_cells_make_a_bounded_page_and_removed_cells_leave_it() -> None:
