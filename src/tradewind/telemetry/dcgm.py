@@ -40,9 +40,21 @@ class GpuScrape:
 class _Found:
     """What is being collected for one scrape."""
 
+    parsed: ParsedPage
     values: dict[str, float] = field(default_factory=dict)
     sources: list[tuple[str, str]] = field(default_factory=list)
     unknown: list[UnknownSignal] = field(default_factory=list)
+
+    def take(self, signal: str, result: tuple[float, str] | None, *needed: tuple[Source, ...]) -> None:
+        """A value with its source, or None; `needed` are groups of sources of each of which one must have a value."""
+        if result is None:
+            self.lacks(signal, *needed)
+        else:
+            self.values[signal], source = result
+            self.sources.append((signal, source))
+
+    def lacks(self, signal: str, *needed: tuple[Source, ...]) -> None:
+        self.unknown.append(UnknownSignal(signal=signal, reason=_why(self.parsed, *needed)))
 
 
 class DcgmReader:
@@ -64,21 +76,21 @@ class DcgmReader:
         all_rows = _rows(parsed)
         rows, missing = self._select(all_rows)
         if not rows:
-            what = "no GPU on the page" if not all_rows else "none of the cell's GPUs is on the page"
+            reason = "none of the cell's GPUs is on the page" if all_rows else _why_no_gpu(parsed)
             return GpuScrape(
                 reading=None,
-                unknown=(UnknownSignal(signal="gpu", reason=what),),
+                unknown=(UnknownSignal(signal="gpu", reason=reason),),
                 missing=missing,
                 bad_lines=parsed.bad_lines,
             )
         self._learn_units(all_rows)
-        found = _Found()
+        found = _Found(parsed)
         for signal in names.SIGNALS:
-            self._collect(found, signal.signal, self._combined(signal, rows))
-        self._collect(found, "vram_ratio", self._vram(rows))
-        self._collect(found, "pcie_bytes_per_s", self._pcie(rows))
-        self._collect(found, "ecc_uncorrected_total", self._ecc_total(rows))
-        self._collect(found, "pcie_replay_total", self._replay_total(rows))
+            found.take(signal.signal, self._combined(signal, rows), signal.sources)
+        found.take("vram_ratio", self._vram(rows), (names.FB_USED,), (names.FB_TOTAL, names.FB_FREE))
+        found.take("pcie_bytes_per_s", self._pcie(rows), (names.PCIE_TX,), (names.PCIE_RX,))
+        found.take("ecc_uncorrected_total", self._ecc_total(rows), names.ECC_UNCORRECTED)
+        found.take("pcie_replay_total", self._replay_total(rows), (names.PCIE_REPLAY,))
         reading = _build(found, rows, self._xid.update(_xids(parsed, rows)))
         return GpuScrape(
             reading=reading,
@@ -112,15 +124,7 @@ class DcgmReader:
                 elif name in self._percent and name.startswith("DCGM_FI_DEV_") and 0 < value < 1:
                     self._percent.discard(name)
 
-    def _collect(self, found: _Found, signal: str, result: tuple[float, str] | str) -> None:
-        if isinstance(result, str):
-            found.unknown.append(UnknownSignal(signal=signal, reason=result))
-        else:
-            found.values[signal], source = result
-            found.sources.append((signal, source))
-
-    def _combined(self, signal: GpuSignal, rows: dict[GpuKey, Row]) -> tuple[float, str] | str:
-        """Value and source, or the reason why there is none."""
+    def _combined(self, signal: GpuSignal, rows: dict[GpuKey, Row]) -> tuple[float, str] | None:
         best: tuple[list[float], str] | None = None
         for source in signal.sources:
             usable = partial(names.is_sane, signal.signal)
@@ -128,11 +132,7 @@ class DcgmReader:
             values = [_rounded(signal, value) for value, _ in readings]
             if values and (best is None or len(values) > len(best[0])):
                 best = values, readings[0][1]
-        if best is None:
-            wanted = " or ".join(source.names[-1][0] for source in signal.sources)
-            present = any(name in row for row in rows.values() for source in signal.sources for name, _ in source.names)
-            return f"{wanted} {'has no usable value' if present else 'is not exported'}"
-        return _across(signal.across, best[0]), best[1]
+        return None if best is None else (_across(signal.across, best[0]), best[1])
 
     def _value(
         self, source: Source, row: Row, usable: Callable[[float], bool] = lambda _: True
@@ -145,46 +145,62 @@ class DcgmReader:
                     return value, name
         return None
 
-    def _vram(self, rows: dict[GpuKey, Row]) -> tuple[float, str] | str:
-        ratios, reason = [], "DCGM_FI_DEV_FB_USED and FB_FREE are not exported"
+    def _vram(self, rows: dict[GpuKey, Row]) -> tuple[float, str] | None:
+        ratios = []
         for row in rows.values():
             used, free = self._value(names.FB_USED, row), self._value(names.FB_FREE, row)
             total, reserved = self._value(names.FB_TOTAL, row), self._value(names.FB_RESERVED, row)
             size = total[0] if total else used[0] + free[0] + (reserved[0] if reserved else 0.0) if used and free else 0
             if used and size > 0 and used[0] <= size:
                 ratios.append((used[0] / size, used[1]))
-            elif used and size > 0:
-                reason = f"{used[1]} is more than the size"
-        if not ratios:
-            return reason
-        return sum(ratio for ratio, _ in ratios) / len(ratios), ratios[0][1]
+        return (sum(ratio for ratio, _ in ratios) / len(ratios), ratios[0][1]) if ratios else None
 
-    def _pcie(self, rows: dict[GpuKey, Row]) -> tuple[float, str] | str:
+    def _pcie(self, rows: dict[GpuKey, Row]) -> tuple[float, str] | None:
         """The busiest GPU's link: a mean would hide one crowded link among eight."""
         totals = []
         for row in rows.values():
             sent, received = self._value(names.PCIE_TX, row), self._value(names.PCIE_RX, row)
             if sent and received:
                 totals.append((sent[0] + received[0], f"{sent[1]} + {received[1].rpartition('PCIE_')[2]}"))
-        return max(totals) if totals else "DCGM_FI_PROF_PCIE_TX_BYTES and RX_BYTES are not exported"
+        return max(totals, default=None)
 
-    def _ecc_total(self, rows: dict[GpuKey, Row]) -> tuple[float, str] | str:
+    def _ecc_total(self, rows: dict[GpuKey, Row]) -> tuple[float, str] | None:
         for source in names.ECC_UNCORRECTED:
             readings = {key: reading for key, row in rows.items() if (reading := self._value(source, row)) is not None}
             if readings:
                 kind = source.names[-1][0]  # each kind of count grows from where it was
                 total = self._ecc.update({(*key, kind): value for key, (value, _) in readings.items()})
                 return total, next(iter(readings.values()))[1]
-        return "no ECC or row-remap counter is exported"
+        return None
 
-    def _replay_total(self, rows: dict[GpuKey, Row]) -> tuple[float, str] | str:
+    def _replay_total(self, rows: dict[GpuKey, Row]) -> tuple[float, str] | None:
         readings = {
             key: value for key, row in rows.items() if (value := self._value(names.PCIE_REPLAY, row)) is not None
         }
         if not readings:
-            return "DCGM_FI_DEV_PCIE_REPLAY_COUNTER is not exported"
+            return None
         total = self._replay.update({key: value for key, (value, _) in readings.items()})
         return total, next(iter(readings.values()))[1]
+
+
+def _why(parsed: ParsedPage, *needed: tuple[Source, ...]) -> str:
+    """Why there is no value of each of these groups of sources. "Not exported" is said only of what is not there."""
+    usual = ""
+    for sources in needed:
+        group = [name for source in sources for name, _ in source.names]
+        if broken := next((name for name in group if name in parsed.broken), ""):
+            return f"a line of {broken} cannot be read"
+        present = next((name for name in group if name in parsed.samples), "")
+        if not present:
+            return f"{' or '.join(source.usual_name for source in sources)} is not exported"
+        usual = usual or present
+    return f"{usual} has no usable value"
+
+
+def _why_no_gpu(parsed: ParsedPage) -> str:
+    if parsed.samples:
+        return "no GPU on the page has a value"
+    return "no line of a GPU can be read" if parsed.bad_lines else "no GPU on the page"
 
 
 def is_blank(value: float) -> bool:
@@ -277,7 +293,7 @@ def _build(found: _Found, rows: dict[GpuKey, Row], xid: tuple[int | None, float 
     values = found.values
     code, count = xid
     if count is None:
-        found.unknown.append(UnknownSignal(signal="xid", reason="no XID metric is exported"))
+        found.lacks("xid", (names.XID, names.XID_COUNT))
     else:
         present = next((name for name, _ in (*names.XID.names, *names.XID_COUNT.names) if _has(rows, name)), "")
         found.sources.extend((signal, present) for signal in ("xid", "xid_count"))

@@ -32,6 +32,11 @@ class Source:
 
     names: tuple[tuple[str, float], ...]
 
+    @property
+    def usual_name(self) -> str:
+        """What most exporters call it, for people: the last name but for those of long ago."""
+        return next(name for name, _ in reversed(self.names) if not name.endswith("_THROUGHPUT"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSignal:

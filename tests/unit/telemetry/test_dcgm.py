@@ -64,6 +64,36 @@ def test_what_the_default_exporter_lacks_is_unknown_with_its_name() -> None:
     assert dict(scrape.sources)["util_ratio"] == "DCGM_FI_DEV_GPU_UTIL"
 
 
+def test_what_is_exported_and_of_no_use_is_not_called_missing() -> None:
+    page = line("DEV_GPU_TEMP", 41) + line("DEV_MEMORY_TEMP", 9223372036854775794) + line("DEV_XID_ERRORS", -1)
+    page += line("DEV_FB_USED", 7) + line("PROF_PCIE_TX_BYTES", 1) + line("DEV_PCIE_REPLAY_COUNTER", "4_0")
+    page += line("DEV_ECC_DBE_AGG_TOTAL", 2).replace("GPU-A", '"GPU-A') + line("DEV_GPU_UTIL", 3).replace(
+        ",UUID", " UUID"
+    )
+    scrape = read(page)
+    assert reason(scrape, "memory_temperature_c") == "DCGM_FI_DEV_MEMORY_TEMP has no usable value"
+    assert reason(scrape, "xid") == "DCGM_FI_DEV_XID_ERRORS has no usable value"
+    assert reason(scrape, "vram_ratio") == "DCGM_FI_DEV_FB_TOTAL or DCGM_FI_DEV_FB_FREE is not exported"
+    assert reason(scrape, "pcie_bytes_per_s") == "DCGM_FI_PROF_PCIE_RX_BYTES is not exported"
+    assert reason(scrape, "pcie_replay_total") == "a line of DCGM_FI_DEV_PCIE_REPLAY_COUNTER cannot be read"
+    assert reason(scrape, "ecc_uncorrected_total") == "a line of DCGM_FI_DEV_ECC_DBE_AGG_TOTAL cannot be read"
+    assert reason(scrape, "util_ratio") == "a line of DCGM_FI_DEV_GPU_UTIL cannot be read"
+    assert reason(scrape, "throttle_bits") == "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS is not exported"
+    assert {entry.signal for entry in scrape.unknown} >= {"sm_clock_hz", "power_w", "dram_active_ratio"}
+
+
+@pytest.mark.parametrize(
+    ("page", "why"),
+    [
+        ("<html>502</html>", "no GPU on the page"),
+        (line("DEV_GPU_TEMP", 40).replace('"GPU-A"', "GPU-A"), "no line of a GPU can be read"),
+        (line("DEV_GPU_TEMP", 9223372036854775794), "no GPU on the page has a value"),
+    ],
+)
+def test_why_there_is_no_gpu(page: str, why: str) -> None:
+    assert read(page).unknown[0].reason == why
+
+
 def test_the_order_of_lines_never_matters() -> None:
     lines = OLD.decode().splitlines()
     expected = reading_of(OLD)
@@ -180,8 +210,7 @@ def test_vram_needs_used_and_a_size() -> None:
     assert reading_of(line("DEV_FB_USED", 0)).vram_ratio is None, "a size of zero divides nothing"
     assert reading_of(line("DEV_FB_USED", 0) + line("DEV_FB_TOTAL", 0)).vram_ratio is None
     nonsense = read(line("DEV_FB_USED", 75) + line("DEV_FB_FREE", 20) + line("DEV_FB_TOTAL", 10))
-    assert reason(nonsense, "vram_ratio") == "DCGM_FI_DEV_FB_USED is more than the size"
-    assert "are not exported" in reason(read(line("DEV_GPU_TEMP", 40)), "vram_ratio")
+    assert reason(nonsense, "vram_ratio") == "DCGM_FI_DEV_FB_USED has no usable value"
     new = line("DEV_FB_USED_BYTES", 3e9) + line("DEV_FB_CAPACITY_BYTES", 4e9)
     assert reading_of(new).vram_ratio == 0.75
 
