@@ -8,6 +8,9 @@ from tradewind.model.heartbeat import Evidence
 from tradewind.telemetry.engine_metrics import EngineScrape
 from tradewind.telemetry.health import HealthReading, Liveness
 
+START_SLACK_S = 2.0  # some exporters work the start out anew for each page; no engine is up again so soon
+MAX_START_S = 1e11  # beyond it are milliseconds, or nonsense
+
 
 class EngineLife:
     """Evidence and capabilities of one engine. `generation` counts its starts as seen from here: what was asked of an
@@ -52,7 +55,10 @@ class EngineLife:
         """Take the process start time of a page; True if this is another process than before. Several API processes
         behind one port take turns, so only a later start than any seen counts."""
         known = self._start_time_s
-        if start_time_s is None or (known is not None and start_time_s <= known):
+        if start_time_s is None or start_time_s > MAX_START_S:
+            return False
+        if known is not None and start_time_s <= known + START_SLACK_S:
+            self._start_time_s = max(known, start_time_s)
             return False
         self._start_time_s = start_time_s
         if known is None or not self.is_up:

@@ -90,6 +90,22 @@ def test_api_processes_that_take_turns_are_no_restart() -> None:
     assert [engine.restarted(start_s) for start_s in (100.0, 107.0, None, 100.0, 107.0)] == [False] * 5
 
 
+def test_a_start_time_that_is_worked_out_anew_with_each_page_is_no_restart() -> None:
+    """Some exporters take it from their clock, which is slewed and stepped."""
+    engine = up(life())
+    engine.restarted(100.0)
+    starts_s = [100.0 + 0.01 * page for page in range(1000)]
+    assert not any(engine.restarted(start_s) for start_s in starts_s)
+    assert engine.is_ready
+    assert engine.restarted(140.0) is True, "a restart all the same"
+
+
+@pytest.mark.parametrize("start_s", [1e18, 1.79e12])
+def test_a_senseless_start_time_hides_no_restart(start_s: float) -> None:
+    engine = up(life())
+    assert [engine.restarted(seen_s) for seen_s in (100.0, start_s, 100.0, 200.0)] == [False, False, False, True]
+
+
 def test_after_a_death_an_earlier_start_time_is_fine() -> None:
     engine = up(life())
     engine.restarted(100.0)
