@@ -139,7 +139,10 @@ class CellAgent:
         while True:
             generation = self.life.generation
             if self.life.is_up:
-                await self._scraper.scrape()
+                asked_s = self._clock()
+                scrape = await self._scraper.scrape()
+                if scrape is not None and self._kv_feed is not None:
+                    self._kv_feed.engine_read(scrape.reading, asked_s)
                 if self.life.generation != generation:
                     self._bring_up.began.set()
                 if self.life.is_ready and searched != self.life.generation:

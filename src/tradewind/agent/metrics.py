@@ -42,6 +42,12 @@ class AgentMetrics:
             "tradewind_agent_warm_ups", "Warm-up requests by result", ("cell", "result"), registry=registry
         )
         self.kv_batches, self.kv_missed, self.kv_bad = _kv_counters(registry)
+        self.kv_heard = Gauge(
+            "tradewind_agent_kv_events_heard_ratio",
+            "1 while the engine's KV events are heard, 0 while they are not",
+            ("cell",),
+            registry=registry,
+        )
         link = ("control",)
         self.connected = Gauge(
             "tradewind_agent_control_connected_ratio", "1 while the stream is open", link, registry=registry

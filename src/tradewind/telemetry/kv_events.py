@@ -74,6 +74,7 @@ class KvEventReader:
         self.from_the_start = False  # the first batch of this publisher was seen
         self.batches = 0
         self.missed = 0  # batches that a gap in the sequence tells of
+        self.read = 0  # events of the GPU's cache
         self.bad = 0  # frames or events that could not be read
 
     def expect_another(self) -> None:
@@ -88,6 +89,7 @@ class KvEventReader:
             return
         news = self._sequence(int.from_bytes(frames[1], "big"))
         events, bad = decode(frames[2])
+        self.read += len(events)
         self.bad += bad
         if news or events:
             self._on_events([*news, *events])

@@ -46,7 +46,8 @@ class KvSubscriber:
         self._topic = topic
         self._bind = bind
         self._monitor: Any = None
-        self._peers: set[int] = set()  # connections, by the number that ZeroMQ gives them
+        self._peers = 0
+        self._strangers = 0  # connections of which no peer has come, and whose end is still to be told
 
     @property
     def connected(self) -> bool:
@@ -54,11 +55,15 @@ class KvSubscriber:
         zmq = self._zmq
         while self._monitor is not None and self._monitor.poll(0):
             event = self._parse(self._monitor.recv_multipart(zmq.NOBLOCK))
-            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._peers.add(event["value"])
+            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:  # it does not say of which connection
+                self._peers += 1
+            elif event["event"] != zmq.EVENT_DISCONNECTED:
+                self._strangers += 1
+            elif self._strangers:
+                self._strangers -= 1
             else:
-                self._peers.discard(event["value"])
-        return bool(self._peers)
+                self._peers = max(0, self._peers - 1)
+        return self._peers > 0
 
     async def run(self) -> None:
         """Read until cancelled. Raises SubscriptionFailed."""
@@ -79,13 +84,17 @@ class KvSubscriber:
                 socket.disable_monitor()
                 self._monitor.close(linger=CLOSE_WAIT_MS)
             self._monitor = None
-            self._peers.clear()
+            self._peers = self._strangers = 0
             socket.close(linger=CLOSE_WAIT_MS)
             context.term()
 
     def _watch(self, context: Any, socket: Any) -> None:  # noqa: ANN401 - of a package that may be missing
         address = f"inproc://monitor-{id(socket)}"
-        socket.monitor(address, self._zmq.EVENT_HANDSHAKE_SUCCEEDED | self._zmq.EVENT_DISCONNECTED)
+        zmq = self._zmq
+        failures = (
+            zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+        )
+        socket.monitor(address, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | failures)
         self._monitor = context.socket(self._zmq.PAIR, socket_class=self._zmq.Socket)
         self._monitor.connect(address)
 

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from tests.fakes.kv import CLEARED, Publisher, message, removed, stored
-from tradewind.agent.kv_feed import SAME_RESTART_S, KvFeed, RankCache
+from tradewind.agent.kv_feed import ALONE_S, SAME_RESTART_S, KvFeed, RankCache
+from tradewind.agent.kv_silence import HOLD_S, QUIET_S, KvSilence
 from tradewind.agent.metrics import AgentMetrics
 from tradewind.config.schema import KvEventsConfig
-from tradewind.model.telemetry import CacheReading
+from tradewind.model.telemetry import CacheReading, EngineReading, Histogram
+from tradewind.telemetry.kv_subscriber import SubscriptionFailed
 from tradewind.telemetry.tracker import CellTelemetry
 
 
@@ -27,7 +29,8 @@ def arrays(event: dict[str, object]) -> list[object]:
 def rank_cache() -> tuple[RankCache, list[None], AgentMetrics]:
     changes: list[None] = []
     metrics = AgentMetrics()
-    return RankCache("east-0", metrics=metrics, changed=lambda: changes.append(None)), changes, metrics
+    rank = RankCache("east-0", metrics=metrics, changed=lambda: changes.append(None), silence=KvSilence())
+    return rank, changes, metrics
 
 
 def count(metrics: AgentMetrics, name: str) -> float | None:
@@ -102,27 +105,63 @@ def test_one_restart_is_one_clearing_whoever_tells_first() -> None:
     assert rank.reading(400.0).clearings == 3, "another restart"
 
 
+@pytest.mark.parametrize(
+    ("back", "reading"),
+    [
+        (message(3, stored(4)), CacheReading(untouched_s=8.0, resident_tokens=48)),
+        (message(9, stored(4)), CacheReading(untouched_s=8.0)),
+        (message(0, stored(4)), CacheReading(clearings=1, resident_tokens=16)),
+    ],
+    ids=["nothing was missed", "something was missed", "it is another process"],
+)
+def test_its_numbers_tell_what_a_publisher_that_is_back_has_said_meanwhile(
+    back: list[bytes], reading: CacheReading
+) -> None:
+    rank, changes, _ = rank_cache()
+    rank.take(message(0, stored(1, 2)), 1.0)
+    rank.take(message(1, stored(3)), 1.5)
+    rank.take(message(2, removed(1)), 2.0)
+    rank.lost()
+    assert (rank.heard, len(changes)) == (False, 2), "the first message, and the loss"
+    rank.take(back, 9.0)
+    assert (rank.heard, rank.reading(9.0)) == (True, reading)
+
+
+def test_what_cannot_be_read_is_not_heard() -> None:
+    rank, _, _ = rank_cache()
+    rank.take(message(0, {"type": "BlocksMoved"}), 1.0)
+    assert (rank.heard, rank.unreadable) == (False, True)
+    rank.take(message(1, {"type": "BlocksMoved"}, stored(1)), 2.0)
+    assert (rank.heard, rank.unreadable) == (True, False), "a new kind among others that are known"
+
+
 class Feed:
     """A feed at work, its telemetry, and what it thinks worth a heartbeat."""
 
     def __init__(self, endpoint: str, **section: Any) -> None:
+        self.now_s = 0.0
         self.changed = asyncio.Event()
         self.metrics = AgentMetrics()
         settings = KvEventsConfig(endpoint=endpoint, **section)
-        self.feed = KvFeed("east-0", settings, metrics=self.metrics, changed=self.changed.set)
+        self.feed = KvFeed("east-0", settings, metrics=self.metrics, changed=self.changed.set, clock=lambda: self.now_s)
         self.telemetry = CellTelemetry(scrape_s=1.0, gpu_source=True, cache=self.feed)
 
     @property
     def why(self) -> str:
-        assert self.telemetry.telemetry(0.0).cache is None
-        (reason,) = [item.reason for item in self.telemetry.telemetry(0.0).unknown if item.signal == "cache"]
+        telemetry = self.telemetry.telemetry(self.now_s)
+        assert telemetry.cache is None
+        (reason,) = [item.reason for item in telemetry.unknown if item.signal == "cache"]
         return reason
+
+    @property
+    def heard(self) -> float | None:
+        return self.metrics.registry.get_sample_value("tradewind_agent_kv_events_heard_ratio", {"cell": "east-0"})
 
     async def until(self, accept: Callable[[CacheReading], bool]) -> CacheReading:
         found: list[CacheReading] = []
 
         def seen() -> bool:
-            cache = self.telemetry.telemetry(0.0).cache
+            cache = self.telemetry.telemetry(self.now_s).cache
             if cache is not None and accept(cache):
                 found.append(cache)
             return bool(found)
@@ -158,6 +197,10 @@ def test_a_cell_hears_its_engine_and_says_why_while_it_does_not(tmp_path: Path) 
         async with running(Feed(endpoint, topic="kv")) as feed:
             nobody = f"kv events: nothing heard from {endpoint} yet, nobody waits there (bind: true if the engine's own"
             assert feed.why.startswith(nobody)
+            with Publisher(endpoint) as silent:
+                await silent.subscribed()
+                await until(lambda: not feed.why.startswith(nobody))
+            await until(lambda: feed.why.startswith(nobody))
             with Publisher(endpoint) as engine:
                 assert await engine.subscribed() == "kv"
                 await until(lambda: feed.why == f"kv events: nothing heard from {endpoint} yet")
@@ -255,3 +298,152 @@ def test_a_flood_leaves_room_for_others(tmp_path: Path) -> None:
 
     asyncio.run(scene())
     assert len(turns) > 50
+
+
+def page(prompts: int) -> EngineReading:
+    """Of an idle engine that has computed so many prompts of 4,096 tokens."""
+    return EngineReading(
+        prompt_tokens_total=4096.0 * prompts,
+        prefix_hit_tokens_total=0.0,
+        finished_total=float(prompts),
+        ttft_s=Histogram(bounds=(), counts=(float(prompts),)),
+        running_requests=0.0,
+        queue_requests=0.0,
+    )
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message.partition(" ")[0] for record in caplog.records]
+
+
+def test_an_engine_that_goes_silent_under_load_is_not_believed_until_it_is_heard_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint = endpoint_in(tmp_path)
+
+    async def scene() -> None:
+        async with running(Feed(endpoint)) as feed:
+            with Publisher(endpoint) as engine:
+                await engine.subscribed()
+                engine.send(0, stored(1))
+                before = await feed.until(lambda _: True)
+                assert (feed.heard, told(caplog)) == (1, [])
+                feed.feed.engine_read(page(1), QUIET_S)
+                feed.feed.engine_read(page(2), QUIET_S + 1)
+                assert await feed.until(lambda _: True) == before
+                feed.changed.clear()
+                for second in range(3):
+                    feed.feed.engine_read(page(2), QUIET_S + HOLD_S + 1 + second)
+                why = f"kv events: nothing came from {endpoint} in 16 s in which the engine computed 4096 prompt tokens"
+                assert feed.why == f"{why}, or since"
+                assert feed.changed.is_set()
+                assert (feed.heard, told(caplog)) == (0, ["agent.kv_events_silent"])
+                engine.send(7, stored(2))
+                assert await feed.until(lambda _: True) == CacheReading(), "what was missed may be anything"
+                assert (feed.heard, told(caplog)) == (1, ["agent.kv_events_silent", "agent.kv_events_back"])
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(scene())
+
+
+def test_ranks_speak_for_each_other_where_the_page_does_not_tell_them_apart() -> None:
+    port = neighbours()
+    first, second = (f"tcp://127.0.0.1:{port + rank}" for rank in range(2))
+
+    async def scene() -> None:
+        async with running(Feed(first, ranks=2)) as feed:
+            with Publisher(first) as one, Publisher(second) as other:
+                await one.subscribed()
+                await other.subscribed()
+                one.send(0, stored(1))
+                other.send(0, stored(2))
+                await feed.until(lambda _: True)
+                feed.feed.engine_read(page(1), QUIET_S)
+                feed.feed.engine_read(page(2), QUIET_S + 1)
+                feed.now_s = QUIET_S + 2
+                one.send(1, stored(3))
+                await feed.until(lambda cache: cache.resident_tokens == 48)
+                feed.feed.engine_read(page(2), QUIET_S + HOLD_S + 3)
+                await feed.until(lambda _: True)
+                feed.feed.engine_read(page(3), QUIET_S + 2 * HOLD_S + 4)
+                feed.feed.engine_read(page(4), QUIET_S + 2 * HOLD_S + 5)
+                feed.feed.engine_read(page(4), QUIET_S + 3 * HOLD_S + 5)
+                assert f"nothing came from {first}, {second} in" in feed.why
+                one.send(2, stored(4))
+                await until(lambda: count(feed.metrics, "kv_event_batches") == 4)
+                assert f"nothing came from {first}, {second} in" in feed.why, "the other one has not come back"
+                other.send(1, stored(5))
+                assert (await feed.until(lambda _: True)).resident_tokens == 80, "nothing was missed"
+
+    asyncio.run(scene())
+
+
+def test_a_publisher_that_leaves_for_good_is_lost_unless_its_engine_has_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint = endpoint_in(tmp_path)
+
+    async def scene() -> None:
+        async with running(Feed(endpoint)) as feed:
+            with Publisher(endpoint) as engine:
+                await engine.subscribed()
+                engine.send(0, stored(1))
+                await feed.until(lambda _: True)
+            await left(feed)
+            feed.now_s += ALONE_S
+            assert feed.why == f"kv events: nobody was at {endpoint} for 10 s, and nothing has come since"
+            assert told(caplog) == ["agent.kv_events_silent"]
+            with Publisher(endpoint) as engine:
+                await engine.subscribed()
+                assert "nothing has come since" in feed.why, "somebody is there, and says nothing"
+                engine.send(1, stored(2))
+                assert (await feed.until(lambda _: True)).resident_tokens == 32
+                feed.telemetry.engine_ended("killed", feed.now_s)
+            await left(feed)
+            feed.now_s += 10 * ALONE_S
+            assert feed.telemetry.telemetry(feed.now_s).cache == CacheReading(clearings=1), "that is known already"
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scene())
+    assert told(caplog) == ["agent.kv_events_silent"]
+
+
+async def left(feed: Feed) -> None:
+    """Until the feed has seen that nobody is there any more."""
+    subscribers = feed.feed._subscribers.values()
+    await until(lambda: not any(subscriber.connected for subscriber in subscribers))
+    feed.telemetry.telemetry(feed.now_s)
+
+
+class Failing:
+    """A subscriber that hears one message, and then its socket fails; the next one waits for ever."""
+
+    def __init__(self, _endpoint: str, reader: Any, **_options: Any) -> None:
+        self._reader = reader
+        self.connected = True
+        self.runs = 0
+
+    async def run(self) -> None:
+        self.runs += 1
+        if self.runs > 1:
+            await asyncio.Event().wait()
+        self._reader.take(message(0, stored(1)))
+        await asyncio.sleep(0)
+        raise SubscriptionFailed("too many open files")
+
+
+def test_a_subscription_that_fails_after_it_was_heard_is_shown(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tradewind.agent.kv_feed.KvSubscriber", Failing)
+    monkeypatch.setattr("tradewind.agent.kv_feed.MIN_RETRY_S", 0.05)
+
+    async def scene() -> None:
+        async with running(Feed("ipc:///nowhere")) as feed:
+            await until(lambda: bool(told(caplog)))
+            assert feed.why == "kv events: ipc:///nowhere: too many open files"
+            await until(lambda: feed.why == "kv events: ipc:///nowhere: too many open files; nothing has come since")
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scene())
+    assert told(caplog) == ["agent.kv_events_failed"]
