@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from tradewind.config.schema import (
     KvEventsConfig,
     PickConfig,
 )
+from tradewind.model.telemetry import CacheReading
 
 pytest.importorskip("zmq", reason="the extra kv-events")
 
@@ -103,6 +104,49 @@ def test_heartbeats_tell_how_far_an_engines_cache_reaches_back() -> None:
                 return told.now()[0] > cleared[0]
 
             eventually(began_again, within_s=WITHIN_S, what="a new process begins empty")
+
+
+def test_a_publisher_that_goes_silent_is_found_out_under_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tradewind.agent.kv_silence.QUIET_S", 1.0)
+    monkeypatch.setattr("tradewind.agent.kv_silence.HOLD_S", 0.5)
+    engine = EngineSpec(kv_capacity_tokens=KV_TOKENS, kv_events=EmulatedKvEventsConfig())
+    with emulator(engine) as grid, FakeControl() as control:
+        new = count(1)
+
+        def cache() -> CacheReading | str:
+            """Of the newest heartbeat, or why it has none."""
+            telemetry = control.beats[-1].heartbeat.telemetry
+            reasons = [item.reason for item in telemetry.unknown if item.signal == "cache"]
+            return telemetry.cache or reasons[0]
+
+        def works(expected: Callable[[CacheReading | str], bool]) -> bool:
+            read(grid.url, first=next(new), tokens=1000)
+            return expected(cache())
+
+        with RunningAgent(*resolve(grid.config).cells, controls=(control,), timing=TIMING):
+            control.wait_for(ready)
+            eventually(lambda: works(is_known), within_s=WITHIN_S, what="the agent hears the engine")
+            before = len(control.beats)
+            grid.inject("kv_events_silent", cell="a1")
+            eventually(lambda: works(is_lost), within_s=WITHIN_S, what="it computes prompts and says nothing")
+            read(grid.url, first=next(new), tokens=1000)
+            assert is_lost(cache())
+            grid.clear()
+            eventually(lambda: works(is_known), within_s=WITHIN_S, what="it is heard again")
+            clearings = {
+                reading.clearings
+                for beat in control.beats[before:]
+                if (reading := beat.heartbeat.telemetry.cache) is not None
+            }
+            assert clearings == {0}, "nothing has said that the cache was emptied"
+
+
+def is_known(cache: CacheReading | str) -> bool:
+    return isinstance(cache, CacheReading)
+
+
+def is_lost(cache: CacheReading | str) -> bool:
+    return isinstance(cache, str) and "in which the engine computed" in cache
 
 
 def small_grid(state_dir: Path) -> GridConfig:

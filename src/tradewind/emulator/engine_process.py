@@ -166,6 +166,8 @@ class EngineProcess:
         self._faults = faults
         self._app.set_faults(faults)
         self._metrics.hold_gauges(faults.hang)
+        if self._publisher is not None:
+            self._publisher.silent = faults.kv_events_silent
         if faults.hang:
             self._live.hold(HUNG)
         else:

@@ -148,6 +148,7 @@ SPECS: dict[str, FaultSpec] = {
     "metrics_broken": FaultSpec(
         ("cell",), MetricsParams, '{"fault": "metrics_broken", "cell": "a1", "params": {"mode": "truncated"}}'
     ),
+    "kv_events_silent": FaultSpec(("cell",), NoParams, '{"fault": "kv_events_silent", "cell": "a1", "for_s": 60}'),
     "exporter_dead": FaultSpec(("site", "cell"), NoParams, '{"fault": "exporter_dead", "site": "east"}'),
     "exporter_frozen": FaultSpec(("site",), NoParams, '{"fault": "exporter_frozen", "site": "east"}'),
     "exporter_sentinels": FaultSpec(("site",), NoParams, '{"fault": "exporter_sentinels", "site": "east"}'),
@@ -200,6 +201,7 @@ class Known:
     cells: tuple[str, ...]
     exporter_sites: tuple[str, ...]
     sites: tuple[str, ...]
+    publishers: tuple[str, ...] = ()  # cells whose engines publish KV events
 
 
 def known_in(plan: EmulationPlan) -> Known:
@@ -208,6 +210,7 @@ def known_in(plan: EmulationPlan) -> Known:
         cells=tuple(engine.cell_id for engine in plan.engines),
         exporter_sites=tuple(exporter.site for exporter in plan.exporters),
         sites=plan.sites,
+        publishers=tuple(engine.cell_id for engine in plan.engines if engine.kv_events is not None),
     )
 
 
@@ -265,6 +268,9 @@ def _check_target(request: FaultRequest, known: Known) -> None:
     if request.site is not None and request.site not in known.exporter_sites:
         sites = ", ".join(known.exporter_sites) or "none: there is no emulation.dcgm"
         raise FaultError(f"site: {request.site!r} has no exporter; write one of {sites}")
+    if request.fault == "kv_events_silent" and request.cell not in known.publishers:
+        cells = ", ".join(known.publishers) or "none: no engine has kv_events"
+        raise FaultError(f"cell: {request.cell!r} publishes no KV events; write one of {cells}")
     for site in request.path or ():
         if site not in known.sites:
             raise FaultError(f"path: {site!r} is not a site; write two of {', '.join(known.sites)}")
@@ -291,7 +297,7 @@ def _on_engine(state: EngineFaults, fault: Fault) -> EngineFaults:
         case DrainParams() as drain:
             return replace(state, shutdown_timeout_s=drain.timeout_s)
         case _:
-            return replace(state, hang=True) if fault.name == "hang" else state
+            return replace(state, **{fault.name: True}) if fault.name in ("hang", "kv_events_silent") else state
 
 
 def _on_path(state: EngineFaults, fault: Fault, gateway_site: str) -> EngineFaults:

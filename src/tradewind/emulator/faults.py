@@ -52,6 +52,7 @@ class EngineFaults(_State, frozen=True, kw_only=True):
     refuse: Refusal | None = None
     metrics: MetricsFault | None = None
     paths: dict[str, PathFault] = {}  # gateway site -> what is wrong
+    kv_events_silent: bool = False  # what it publishes gets nowhere, as behind a firewall that has closed the port
     shutdown_timeout_s: float = 0.0  # what SIGTERM does: 0 cuts streams, more lets them finish
 
 

@@ -9,7 +9,7 @@ from tradewind.emulator.fault_specs import SPECS, FaultError, FaultRequest, Know
 from tradewind.emulator.faults import EngineFaults, PathFault
 from tradewind.emulator.scenario import load_scenario, parse_scenario
 
-KNOWN = Known(cells=("a1", "b1"), exporter_sites=("east",), sites=("east", "west"))
+KNOWN = Known(cells=("a1", "b1"), exporter_sites=("east",), sites=("east", "west"), publishers=("a1",))
 
 
 def fault(**body: object) -> FaultRequest:
@@ -42,8 +42,10 @@ def test_faults_of_all_kinds_stand_side_by_side() -> None:
         fault(fault="refuse", cell="a1", params={"status": 500}),
         fault(fault="metrics_broken", cell="a1", params={"mode": "html"}),
         fault(fault="drain", cell="a1", params={"timeout_s": 3}),
+        fault(fault="kv_events_silent", cell="a1"),
     )
     assert all_of_them.hang
+    assert all_of_them.kv_events_silent
     assert all_of_them.thermal is not None
     assert all_of_them.thermal.tau_s == 2
     assert all_of_them.pcie is not None
@@ -82,7 +84,7 @@ def test_exporter_states() -> None:
 
 @pytest.mark.parametrize("name", sorted(SPECS))
 def test_every_example_is_right(name: str) -> None:
-    known = Known(cells=("a1",), exporter_sites=("east",), sites=("east", "west"))
+    known = Known(cells=("a1",), exporter_sites=("east",), sites=("east", "west"), publishers=("a1",))
     example = json.loads(SPECS[name].example)
     path = {"path": tuple(example.pop("path"))} if "path" in example else {}
     assert check(fault(**example, **path), known).name == name
@@ -109,6 +111,7 @@ def test_a_scenario_is_sorted_and_checked_as_a_whole(tmp_path: Path) -> None:
         ([{"at_s": 1, "fault": "hang", "cell": "a1", "when": 3}], "when"),
         ([{"at_s": 1, "fault": "hang", "cell": "q"}], r"\[0\]: cell: 'q'"),
         ([{"at_s": 1, "fault": "max_model_len", "cell": "a1"}], "tokens"),
+        ([{"at_s": 1, "fault": "kv_events_silent", "cell": "b1"}], "'b1' publishes no KV events; write one of a1"),
     ],
 )
 def test_wrong_scenarios(document: object, says: str) -> None:
