@@ -130,6 +130,23 @@ def test_exit_codes_say_whose_fault_it_is(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_fc_40_a_second_control_with_the_same_state_file_is_refused_and_touches_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        first = await control_process(config(tmp_path))
+        await serving(first)
+        second = await control_process(config(tmp_path))
+        _, errors = await asyncio.wait_for(second.communicate(), 30)
+        assert second.returncode == EXIT_FAILED
+        assert b"another process runs control 'control' with this folder" in errors.replace(b"\\", b"")
+        assert b"Traceback" not in errors
+        first.kill()
+        await first.communicate()
+        async with serve(config(tmp_path), "control"):  # a killed one holds nothing
+            pass
+
+    asyncio.run(scenario())
+
+
 def test_an_admin_address_beyond_loopback_needs_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
 

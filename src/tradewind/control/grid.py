@@ -8,7 +8,7 @@ from tradewind.control.beats import NO_TELEMETRY, Heard, PeerError, Refused, rea
 from tradewind.control.events import EventRing
 from tradewind.control.feed import Batch, Feed
 from tradewind.control.gateways import GatewayReports, GatewayStatus
-from tradewind.control.messages import ViewWriter, cell_view
+from tradewind.control.messages import ViewWriter, cell_view, told_at_once, what_lasts
 from tradewind.control.prefixes import PrefixKey, parts_of, sound
 from tradewind.control.saver import Saver
 from tradewind.control.store import Drain, Saved
@@ -112,13 +112,19 @@ class Grid:
 
     def start(self, saved: Saved, saver: Saver) -> None:
         """Take over what was saved; from here on changes are saved by `saver`."""
-        self._saver = saver
-        self.drains = dict(saved.drains)
         if self.tuning is not None:
             self.tuning.start(saved, saver, on_order=self._tell_of_order)
-        self._registry.restore(saved.cells.values(), saved.drains)
-        self._awaited = set(saved.cells)
-        self._ids |= saved.cells.keys()
+        self._take_over(saved)
+        self._saver = saver
+
+    def found_late(self, saved: Saved) -> None:
+        """Take over what could not be read at the start; what was heard and ordered since stands."""
+        if self.tuning is not None:
+            self.tuning.found_late(saved)
+        changed = sorted(self._take_over(saved))
+        self.events.add("state.found_late", None, f"{len(saved.cells)} cells and {len(saved.drains)} drains")
+        for cell_id in changed:
+            self._tell_urgently(self._life(cell_id))
 
     def heartbeat(self, raw: bytes, now_s: float) -> Heartbeat:
         """Take one beat. Raises PeerError when it cannot be read or is refused."""
@@ -293,15 +299,24 @@ class Grid:
 
     # Inside
 
+    def _take_over(self, saved: Saved) -> set[str]:
+        """Cells and drains of an earlier process. Returns the ids of cells that were changed by it."""
+        drained = saved.drains.keys() - self.drains.keys()
+        new = saved.cells.keys() - self._ids
+        self.drains |= {cell_id: saved.drains[cell_id] for cell_id in drained}
+        self._registry.restore(saved.cells.values(), saved.drains)
+        self._ids |= new
+        self._awaited |= new
+        for cell_id in sorted(drained - new):
+            self._take_events(self._registry.drain(cell_id, self.clock()), self.clock())
+        return new | (drained & self._ids)
+
     def _tell_of_beat(self, before: Life | None, after: Life) -> None:
         cell_id = after.cell.cell_id
-        urgent = before is None or _shape(before) != _shape(after)
+        urgent = before is None or told_at_once(before) != told_at_once(after)
         for feed in self.feeds:
-            if urgent:
-                feed.changed(cell_id)
-            else:
-                feed.refreshed(cell_id)
-        if before is None or _kept(before) != _kept(after):
+            (feed.changed if urgent else feed.refreshed)(cell_id)
+        if before is None or what_lasts(before) != what_lasts(after):
             self._save(after)
 
     def _settle_key(self, now_s: float) -> None:
@@ -383,13 +398,3 @@ class Grid:
             in_flight=self._registry.in_flight(cell_id, now_s),
             conflict=f"a second live agent ({life.rival}) claims this cell id" if disputed else "",
         )
-
-
-def _shape(life: Life) -> tuple[object, ...]:
-    """What a gateway must hear of at once."""
-    return (life.cell, life.state, life.incarnation, life.reason, life.silent, life.drained)
-
-
-def _kept(life: Life) -> tuple[object, ...]:
-    """What must last."""
-    return (life.cell, life.state, life.incarnation)

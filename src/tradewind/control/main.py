@@ -29,6 +29,7 @@ from tradewind.core.tuner.named import tuner_named
 from tradewind.core.tuner.tuner import Tuner
 from tradewind.runtime.log import log_event, setup_logging
 from tradewind.runtime.loop import LoopLag, run_until_signal
+from tradewind.runtime.onlyone import only_one
 from tradewind.runtime.web import parse_address, serve_app
 
 log = logging.getLogger(__name__)
@@ -92,8 +93,10 @@ async def serve(
         draw_key=lambda: secrets.randbits(64),
         tuning=tuning,
     )
-    saver = Saver(Path(config.state_dir) / f"control-{control_id}.sqlite", incarnation=incarnation, snapshot=grid.saved)
+    path = Path(config.state_dir) / f"control-{control_id}.sqlite"
+    saver = Saver(path, incarnation=incarnation, snapshot=grid.saved, found_late=grid.found_late)
     async with AsyncExitStack() as stack:
+        stack.enter_context(only_one(path.with_suffix(".lock"), what=f"control {control_id!r}"))
         saved = await saver.load()
         grid.start(saved, saver)
         await stack.enter_async_context(_background(saver.run()))

@@ -100,3 +100,13 @@ def cell_view(life: Life, now_s: float) -> CellView:
         silent=is_silent(life, now_s),
         draining=life.drained,
     )
+
+
+def told_at_once(life: Life) -> tuple[object, ...]:
+    """What a gateway must hear of at once."""
+    return (life.cell, life.state, life.incarnation, life.reason, life.silent, life.drained)
+
+
+def what_lasts(life: Life) -> tuple[object, ...]:
+    """What must last."""
+    return (life.cell, life.state, life.incarnation)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Self
 
 from tradewind.control import api
@@ -94,7 +95,7 @@ def event_row(event: TunerEvent, *, sequence: int, at_unix_s: float) -> api.Tune
         weights=weights_row(event.weights),
         child=weights_row(event.child) if event.child is not None else None,
         reason=event.reason,
-        figures=dict(event.figures),
+        figures={name: value for name, value in event.figures if isfinite(value)},
     )
 
 

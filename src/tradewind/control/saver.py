@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from tradewind.control.api import TunerEventRow
@@ -17,6 +18,7 @@ from tradewind.control.store import (
     Store,
     StoreError,
     open_store,
+    read_copy,
 )
 from tradewind.model.view import CellView
 from tradewind.runtime.log import log_event
@@ -24,6 +26,7 @@ from tradewind.runtime.log import log_event
 log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
+LOOK_S = 5.0  # how often it is looked whether the file is still there
 EMPTY = Saved(cells={}, drains={})
 
 
@@ -31,11 +34,18 @@ class Saver:
     """Keeps a state file in step with memory. What waits is one value per cell and a bounded history.
 
     A failure never reaches the caller: it is logged, counted in `failures` and shown in `problem` until a later
-    attempt, every RETRY_S, has rewritten the whole file from `snapshot`.
+    attempt, every RETRY_S, has rewritten the whole file from `snapshot`. A file that could not be read at the start is
+    read first, and what it held is handed to `found_late`: nothing is overwritten unread.
     """
 
     def __init__(
-        self, path: Path, *, incarnation: str, snapshot: Callable[[], Saved], max_bytes: int = MAX_BYTES
+        self,
+        path: Path,
+        *,
+        incarnation: str,
+        snapshot: Callable[[], Saved],
+        found_late: Callable[[Saved], None] = lambda _saved: None,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self.path = path
         self.problem = ""
@@ -43,6 +53,8 @@ class Saver:
         self.started_empty_because = ""  # what was wrong with the file found at start; shown until control ends
         self._incarnation = incarnation
         self._snapshot = snapshot
+        self._found_late = found_late
+        self._loaded = False
         self._max_bytes = max_bytes
         self._store: Store | None = None
         self._cells: dict[str, CellView | None] = {}
@@ -57,19 +69,17 @@ class Saver:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state")
 
     async def load(self) -> Saved:
-        """Read the saved state; on any failure start empty and say so."""
-        loop = asyncio.get_running_loop()
+        """Read the saved state; when that fails in every way start empty and say so."""
         try:
-            self._store, saved, problem = await loop.run_in_executor(self._thread, self._open)
+            return await self._read()
         except StoreError as error:
             self._failed(error)
+            saved = await asyncio.get_running_loop().run_in_executor(self._thread, read_copy, self.path)
+            if saved is not None:
+                self._loaded = True
+                return saved
             self.started_empty_because = str(error)
             return EMPTY
-        if problem:
-            self.failures += 1
-            self.started_empty_because = problem
-            log_event(log, "state.set_aside", level=logging.ERROR, problem=problem)
-        return saved
 
     def put_cell(self, cell_id: str, cell: CellView | None) -> None:
         """Save a cell, or with None delete it; the newest call wins."""
@@ -101,7 +111,9 @@ class Saver:
         """Write until cancelled, then write once more what is left."""
         try:
             while True:
-                await self._dirty.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._dirty.wait()
                 self._dirty.clear()
                 await self._attempt()
                 if self.problem:
@@ -117,8 +129,11 @@ class Saver:
     async def _attempt(self) -> None:
         changes, wanted = self._take(), self._wanted
         self._writing = changes
-        whole = self._snapshot() if self.problem or self._store is None else None
         try:
+            late = not self._loaded
+            if late:
+                self._found_late(await self._read())
+            whole = self._snapshot() if late or self.problem or self._store is None else None
             await asyncio.get_running_loop().run_in_executor(self._thread, self._write, changes, whole)
         except StoreError as error:
             self._failed(error)
@@ -138,9 +153,23 @@ class Saver:
         self._tuner_events.clear()
         return changes
 
+    async def _read(self) -> Saved:
+        """What the file of an earlier process holds. Raises StoreError."""
+        loop = asyncio.get_running_loop()
+        self._store, saved, problem = await loop.run_in_executor(self._thread, self._open)
+        self._loaded, self.started_empty_because = True, problem
+        if problem:
+            self.failures += 1
+            log_event(log, "state.set_aside", level=logging.ERROR, problem=problem)
+        return saved
+
     def _open(self) -> tuple[Store, Saved, str]:
         store, saved, problem = open_store(self.path, max_bytes=self._max_bytes)
-        store.set_incarnation(self._incarnation)
+        try:
+            store.set_incarnation(self._incarnation)
+        except StoreError:
+            store.close()
+            raise
         return store, saved, problem
 
     def _write(self, changes: Changes, whole: Saved | None) -> None:

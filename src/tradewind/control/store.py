@@ -1,21 +1,31 @@
 """SQLite on disk for what must outlive control: cells, the operator's drains, the tuner's state and history."""
 
+import logging
 import os
+import shutil
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
+from tradewind.config.check import ID
 from tradewind.control.api import TunerEventRow
 from tradewind.model.cell import Capabilities, Cell, CellState
 from tradewind.model.view import CellView
+from tradewind.runtime.log import log_event
+
+log = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 256 * 1024 * 1024  # at the bound SQLite says "full"; control then runs on without saving, and says so
 LOCK_TIMEOUT_S = 1.0
+LEAST_BYTES = 512  # SQLite's smallest page
+MAX_NAMED_CHARS = 300
+MEMORY = "/dev/shm"
 MAX_TUNER_EVENTS = 2_000  # of history; the oldest go
 
 # The file is fine and its surroundings are not: keep it where it is and try again later.
@@ -98,6 +108,7 @@ class Store:
         try:
             with _store_errors(path):
                 self._prepare(max_bytes)
+                self._file = _file_at(path)
         except StoreError:
             self._db.close()
             raise
@@ -116,13 +127,17 @@ class Store:
                 drains=drains,
                 incarnation=self._named("incarnation"),
                 tuner=self._named("tuner"),
-                tuner_events=tuple(msgspec.json.decode(row, type=TunerEventRow) for (row,) in rows),
+                tuner_events=tuple(_readable(row for (row,) in rows)),
             )
 
     def apply(self, changes: Changes) -> None:
-        """Write changes in one transaction; all or none."""
-        with _store_errors(self.path), _transaction(self._db):
-            self._write(changes)
+        """Write changes in one transaction; all or none. Finds out, also with nothing to write, if the file is gone."""
+        with _store_errors(self.path):
+            if _file_at(self.path) != self._file:  # SQLite would go on to write into what nobody can open any more
+                raise StoreError(f"{self.path}: was deleted or replaced", corrupt=False)
+            if not changes.nothing:
+                with _transaction(self._db):
+                    self._write(changes)
 
     def replace(self, saved: Saved) -> None:
         """Make the file hold exactly this, and the incarnation that it holds."""
@@ -147,7 +162,7 @@ class Store:
 
     def _prepare(self, max_bytes: int) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("PRAGMA synchronous = FULL")  # an order that is told as saved outlives the host, too
         page_bytes = int(self._rows("PRAGMA page_size")[0][0])
         self._db.execute(f"PRAGMA max_page_count = {max(1, max_bytes // page_bytes)}")
         if self._rows("PRAGMA quick_check")[0][0] != "ok":
@@ -158,7 +173,8 @@ class Store:
                 f"{self.path}: schema version {version}, this program reads {SCHEMA_VERSION}", corrupt=True
             )
         self._db.executescript(_SCHEMA)
-        self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        if version != SCHEMA_VERSION:  # to read what is there must ask for no room on the disk
+            self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _named(self, name: str) -> str:
         with closing(self._db.execute("SELECT value FROM control WHERE name = ?", (name,))) as cursor:
@@ -194,18 +210,40 @@ class Store:
 
 
 def open_store(path: Path, *, max_bytes: int = MAX_BYTES) -> tuple[Store, Saved, str]:
-    """Open and read path; a corrupt file is set aside and a new one started.
+    """Open and read path; a corrupt file is set aside and a new one started with the drains that it still tells.
 
-    Returns the store, what it held, and what was wrong with an earlier file ("" when nothing was).
+    Returns the store, what it holds, and what was wrong with an earlier file ("" when nothing was).
     Raises StoreError when no store can be had here at all (disk full, no such directory, locked).
     """
     try:
-        return *_open_and_load(path, max_bytes), ""
+        problem = f"{path}: was cut off, nothing is left of it; started empty" if _is_cut_off(path) else ""
+        return *_open_and_load(path, max_bytes), problem
     except StoreError as error:
         if not error.corrupt:
             raise
         aside = _set_aside(path)
-        return *_open_and_load(path, max_bytes), f"{error}; kept as {aside}; started empty"
+        store, saved = _open_and_load(path, max_bytes)
+        drains = _drains_in(aside)
+        store.apply(Changes(cells={}, drains=dict(drains)))
+        but = f" but for the drains of {', '.join(sorted(drains))}"[:MAX_NAMED_CHARS] if drains else ""
+        return store, replace(saved, drains=drains), f"{error}; kept as {aside}; started empty{but}"
+
+
+def read_copy(path: Path) -> Saved | None:
+    """What a file holds that cannot be opened where it lies, since the disk is full or read-only or somebody locks it.
+
+    None where no copy can be had either.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="tradewind-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as to:
+            copy = Path(to) / path.name
+            shutil.copyfile(path, copy)
+            with suppress(FileNotFoundError):  # what was written last
+                shutil.copyfile(path.with_name(path.name + "-wal"), copy.with_name(copy.name + "-wal"))
+            with closing(Store(copy)) as store:
+                return store.load()
+    except (OSError, StoreError):
+        return None
 
 
 def _open_and_load(path: Path, max_bytes: int) -> tuple[Store, Saved]:
@@ -227,6 +265,42 @@ def _set_aside(path: Path) -> Path:
             if companion.exists():
                 os.replace(companion, aside.with_name(aside.name + suffix))
     return aside
+
+
+def _drains_in(path: Path) -> dict[str, Drain]:
+    """The drains in a bad file, as far as they can be read: without them, cells that were taken out for a reason would
+    take requests again."""
+    drains: dict[str, Drain] = {}
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=LOCK_TIMEOUT_S)) as db:
+        db.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        for cell_id, since_unix_s, reason in db.execute("SELECT cell_id, since_unix_s, reason FROM drain"):
+            if isinstance(cell_id, str) and ID.fullmatch(cell_id) and isinstance(since_unix_s, float):
+                drains[cell_id] = Drain(since_unix_s=since_unix_s, reason=str(reason))
+    return drains
+
+
+def _readable(rows: Iterable[str]) -> Iterator[TunerEventRow]:
+    """History is for people: a line that cannot be read costs no other, and no cell and no drain."""
+    for row in rows:
+        try:
+            yield msgspec.json.decode(row, type=TunerEventRow)
+        except (msgspec.MsgspecError, TypeError) as error:
+            log_event(log, "state.line_unreadable", level=logging.WARNING, error=error)
+
+
+def _is_cut_off(path: Path) -> bool:
+    """Whether so little is there that SQLite takes it for a new file."""
+    with _store_errors(path):
+        return path.exists() and path.stat().st_size < LEAST_BYTES
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Which file lies there."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @contextmanager

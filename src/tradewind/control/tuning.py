@@ -131,6 +131,18 @@ class Tuning:
         self.history.extend(saved.tuner_events)
         self._take(self._call(lambda: self._restored(saved.tuner)))
 
+    def found_late(self, saved: Saved) -> None:
+        """What could not be read at the start. A tuner that has begun to learn keeps what it knows; history is kept
+        in any case, with what was added since at its end."""
+        begun, since = bool(self.history or self.counters.samples), list(self.history)
+        self.history.clear()
+        self.history.extend(saved.tuner_events)
+        first = self._next_line
+        self.history.extend(msgspec.structs.replace(row, sequence=first + n) for n, row in enumerate(since))
+        if not begun:
+            work = partial(self._restored, saved.tuner)
+            asyncio.get_running_loop().run_in_executor(self._thread, self._call, work).add_done_callback(self._took)
+
     def hear(self, samples: Sequence[Sample], now_s: float) -> None:
         """Samples of one report that came now."""
         if self.problem or self.order is None or not samples:
@@ -310,8 +322,7 @@ class Tuning:
         self.counters.learn_worst_s = max(self.counters.learn_worst_s, done.took_s)
         self.frozen, self._kept, self._drivers, self.check = done.frozen, done.kept, done.drivers, done.check
         self._own = done.own
-        first = self.history[-1].sequence + 1 if self.history else 1
-        rows = [self._row(event, sequence) for sequence, event in enumerate(done.events, first)]
+        rows = [self._row(event, sequence) for sequence, event in enumerate(done.events, self._next_line)]
         for row in rows:
             self.history.append(row)
             self.happened[row.what] += 1
@@ -339,6 +350,10 @@ class Tuning:
         if self._saver is not None and (rows or due):
             self._kept_saved, self._save_due_s = self._kept, now_s + KEEP_S
             self._saver.put_tuner(self._kept, rows)
+
+    @property
+    def _next_line(self) -> int:
+        return self.history[-1].sequence + 1 if self.history else 1
 
     def _row(self, event: TunerEvent, sequence: int) -> api.TunerEventRow:
         at_unix_s = self._unix_clock() - (self._clock() - event.at_s)

@@ -367,3 +367,32 @@ def test_samples_of_a_report_reach_the_tuner_and_are_not_kept_with_it() -> None:
     assert tuning.heard_s == bench.now_s
     (status,) = bench.grid.gateways()
     assert status.report.samples == ()
+
+
+def test_fc_40_what_is_found_late_takes_nothing_back_that_was_heard_and_ordered_since() -> None:
+    before = Bench()
+    for number in range(4):
+        before.beat(number)
+    before.grid.drain("cell-0000", reason="fan")
+    before.grid.drain("cell-0003", reason="old")
+    saved = before.grid.saved()
+
+    bench = Bench(incarnation="c2")  # could not read it
+    bench.beat(0, sequence=2, address="127.0.0.1:7777")
+    bench.beat(1, sequence=2)
+    bench.grid.drain("cell-0001", reason="new driver")
+    bench.now_s += 10.0
+    bench.grid.tick(bench.now_s)
+    with bench.grid.feed() as feed:
+        asyncio.run(feed.next())
+        bench.grid.found_late(saved)
+        told = asyncio.run(feed.next()).cell_ids
+    assert set(told) >= {"cell-0000", "cell-0002", "cell-0003"}
+    assert [bench.state(number) for number in range(4)] == ["draining", "draining", "ready", "draining"]
+    assert {cell_id: drain.reason for cell_id, drain in bench.grid.drains.items()} == {
+        "cell-0000": "fan",
+        "cell-0001": "new driver",
+        "cell-0003": "old",
+    }
+    assert bench.grid.status("cell-0000").view.cell.address == "127.0.0.1:7777"
+    assert bench.grid.saved().drains == bench.grid.drains

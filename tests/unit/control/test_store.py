@@ -1,14 +1,18 @@
 """The state file: what it keeps, and that nothing on disk can stop a control."""
 
 import asyncio
+import math
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.polling import until
 from tradewind.control import saver as saver_module
+from tradewind.control import store as store_module
 from tradewind.control.api import TunerEventRow, WeightsRow
 from tradewind.control.saver import Saver
 from tradewind.control.store import MAX_TUNER_EVENTS, Changes, Drain, Saved, Store, StoreError, open_store
@@ -123,6 +127,140 @@ def test_fc_40_a_file_with_unreadable_rows_is_kept_aside(tmp_path: Path) -> None
     store.close()
     assert saved == saved_of()
     assert "kept as" in problem
+
+
+def test_fc_40_the_drains_in_a_bad_file_are_kept_as_far_as_it_tells_them(tmp_path: Path) -> None:
+    """A cell that was taken out for a reason must not take requests again since a disk had a bad day."""
+    path = tmp_path / "state.sqlite"
+    store, _, _ = open_store(path)
+    drains = {"a": Drain(since_unix_s=5.0, reason="fan")}
+    store.apply(Changes(cells={f"c{n}": cell(f"c{n}") for n in range(300)}, drains=dict(drains)))
+    store.close()
+    content = bytearray(path.read_bytes())
+    content[-6000:] = b"\xff" * 6000  # pages of cells, the largest table
+    path.write_bytes(content)
+    store, saved, problem = open_store(path)
+    assert saved == saved_of(drains=drains)
+    assert store.load() == saved
+    assert problem.endswith("started empty but for the drains of a")
+    store.close()
+
+
+@pytest.mark.parametrize("left", [0, 1, 99])
+def test_fc_40_a_file_that_was_cut_off_is_told(tmp_path: Path, left: int) -> None:
+    path = tmp_path / "state.sqlite"
+    store, _, _ = open_store(path)
+    store.close()
+    path.write_bytes(path.read_bytes()[:left])
+    store, saved, problem = open_store(path)
+    store.close()
+    assert saved == saved_of()
+    assert "started empty" in problem
+
+
+def test_fc_40_a_line_of_history_that_cannot_be_read_costs_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    store, _, _ = open_store(path)
+    drains = {"a": Drain(since_unix_s=5.0)}
+    lines = (line(1), msgspec.structs.replace(line(2), figures={"z": math.nan}), line(3))  # JSON has no NaN
+    store.apply(Changes(cells={"a": cell("a")}, drains=dict(drains), tuner="{}", tuner_events=lines))
+    store.close()
+    store, saved, problem = open_store(path)
+    store.close()
+    assert (saved.cells, saved.drains, saved.tuner, problem) == ({"a": cell("a")}, drains, "{}", "")
+    assert saved.tuner_events == (line(1), line(3))
+
+
+@pytest.mark.parametrize("gone", ["file", "folder", "another file in its place"])
+def test_fc_40_a_file_that_is_deleted_under_control_is_noticed_and_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    """SQLite goes on to write into a file that nobody will ever open again, and calls it saved."""
+    monkeypatch.setattr(saver_module, "RETRY_S", 0.02)
+    monkeypatch.setattr(saver_module, "LOOK_S", 0.02)
+    path = tmp_path / "dir" / "state.sqlite"
+    memory = saved_of(cell("a"), drains={"a": Drain(since_unix_s=2.0)})
+
+    async def scenario() -> None:
+        saver = Saver(path, incarnation="one", snapshot=lambda: memory)
+        await saver.load()
+        task = asyncio.create_task(saver.run())
+        saver.put_cell("a", cell("a"))
+        assert await saver.settled(5.0)
+        shutil.rmtree(path.parent)
+        if gone == "another file in its place":
+            path.parent.mkdir()
+            path.write_bytes(b"no state of ours" * 100)
+        elif gone == "file":
+            path.parent.mkdir()
+        await until(lambda: saver.failures >= 1 and not saver.problem)  # with no change to write
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+    store, saved, _ = open_store(path)
+    store.close()
+    assert (saved.cells, saved.drains) == (memory.cells, memory.drains)
+
+
+def test_fc_40_a_file_that_is_locked_at_the_start_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locked by a backup, on a full disk, on one that has become read-only: what it holds is still in force."""
+    monkeypatch.setattr(store_module, "LOCK_TIMEOUT_S", 0.01)
+    path = tmp_path / "state.sqlite"
+    store, _, _ = open_store(path)
+    kept = saved_of(cell("a"), drains={"a": Drain(since_unix_s=2.0)})
+    store.replace(kept)  # and left in the write-ahead log
+
+    async def scenario() -> None:
+        saver = Saver(path, incarnation="two", snapshot=lambda: kept)
+        assert await saver.load() == kept
+        assert (saver.failures, saver.started_empty_because) == (1, "")
+        assert "locked" in saver.problem
+        saver._finish()
+
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        asyncio.run(scenario())
+    store.close()
+
+
+def test_fc_40_a_file_that_nobody_could_read_at_the_start_is_not_overwritten_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saver_module, "RETRY_S", 0.02)
+    folder, away = tmp_path / "dir", tmp_path / "away"
+    store, _, _ = open_store(folder / "state.sqlite")
+    kept = saved_of(cell("a"), drains={"a": Drain(since_unix_s=2.0)})
+    store.replace(kept)
+    store.close()
+    folder.rename(away)
+    folder.write_text("in the way, e.g. of a mount")
+    memory = [saved_of(cell("b"))]
+
+    def found_late(found: Saved) -> None:
+        memory[0] = Saved(cells=found.cells | memory[0].cells, drains=found.drains)
+
+    async def scenario() -> None:
+        saver = Saver(folder / "state.sqlite", incarnation="two", snapshot=lambda: memory[0], found_late=found_late)
+        assert await saver.load() == saved_of()
+        assert saver.started_empty_because
+        task = asyncio.create_task(saver.run())
+        saver.put_cell("b", cell("b"))
+        assert not await saver.settled(5.0)
+        folder.unlink()
+        away.rename(folder)
+        await until(lambda: not saver.problem)
+        assert saver.started_empty_because == ""
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+    store, saved, _ = open_store(folder / "state.sqlite")
+    store.close()
+    assert saved.drains == kept.drains
+    assert sorted(saved.cells) == ["a", "b"]
 
 
 def test_a_file_of_a_newer_program_is_kept_aside(tmp_path: Path) -> None:

@@ -1,23 +1,25 @@
 """The tuner in control: fed in a thread of its own, ordered about, restored, and never the end of control."""
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.fakes.tuner import EACH, FakeTuner
 from tests.support.polling import until
 from tests.unit.gateway.test_following import samples
 from tradewind.control.events import EventRing
-from tradewind.control.rows_tuner import tuner_row
+from tradewind.control.rows_tuner import event_row, tuner_row
 from tradewind.control.saver import Saver
 from tradewind.control.store import Saved
 from tradewind.control.tuning import LEARN_AT_ONCE, MAX_WAITING, OrderRefused, TunerPlan, Tuning
 from tradewind.core.tuner.box import SHIPPED
-from tradewind.core.tuner.tuner import Tuner
+from tradewind.core.tuner.tuner import Happened, Tuner, TunerEvent
 from tradewind.model.tuning import PHYSICS, Sample, Weights
 
 EMPTY = Saved(cells={}, drains={})
@@ -174,6 +176,35 @@ def test_a_restart_goes_on_with_weights_flag_and_history(tmp_path: Path) -> None
     assert (second.tuning.order.weights, second.tuning.frozen) == (Weights(1.5, 0.5), True)
     assert list(second.tuning.history) == list(first.tuning.history)
     assert second.tuning.saved(EMPTY).tuner_events == tuple(first.tuning.history)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_fc_40_what_is_found_late_adds_to_history_and_takes_no_order_back(tmp_path: Path, *, begun: bool) -> None:
+    first = Bench(tmp_path / "s")
+    driven(first, lambda: first.tuning.put(Weights(1.5, 0.5), "ours"))
+    saved = first.tuning.saved(EMPTY)
+    second = Bench(tmp_path / "t")
+
+    async def script() -> None:
+        if begun:
+            await second.tuning.put(Weights(0.5, 1.0), "since")
+        second.tuning.found_late(saved)
+        await second.tuning._do(tuple)
+
+    driven(second, script)
+    assert second.tuning.order is not None
+    assert second.tuning.order.weights == (Weights(0.5, 1.0) if begun else Weights(1.5, 0.5))
+    rows = [(row.sequence, row.reason) for row in second.tuning.history]
+    assert rows[0] == (1, "ours")
+    assert rows[-1] == ((2, "since") if begun else (1, "ours"))
+    assert second.tuning.saved(EMPTY).tuner_events == tuple(second.tuning.history)
+
+
+def test_a_figure_that_is_no_number_is_left_out_of_history() -> None:
+    event = TunerEvent(0.0, Happened.ACCEPTED, 1, PHYSICS, None, "why", (("z", math.nan), ("n", 5.0), ("r", math.inf)))
+    row = event_row(event, sequence=1, at_unix_s=UNIX_S)
+    assert row.figures == {"n": 5.0}
+    assert msgspec.json.decode(msgspec.json.encode(row), type=type(row)) == row
 
 
 def test_what_was_learned_since_the_last_save_is_kept_at_an_orderly_end(tmp_path: Path) -> None:
