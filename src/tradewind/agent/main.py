@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 from tradewind.agent.cell import CellAgent
 from tradewind.agent.control_link import ControlLink
-from tradewind.agent.gpu_feed import DcgmFeed, GpuSubscriber, run_nvml_feed
+from tradewind.agent.gpu_feed import DcgmFeed, GpuSubscriber, NvmlFeed
 from tradewind.agent.metrics import AgentMetrics
 from tradewind.config.check import NVML_URL
 from tradewind.config.errors import ConfigError, Problem
@@ -86,7 +86,7 @@ def _start_gpu_feeds(
     for cell, cell_agent in zip(cells, agents, strict=True):
         if cell.dcgm_url == NVML_URL:
             subscriber = cell_agent.gpu_subscriber
-            group.create_task(run_nvml_feed(subscriber, interval_s=agent.scrape_s, metrics=metrics))
+            group.create_task(NvmlFeed(subscriber, interval_s=agent.scrape_s, metrics=metrics).run())
         elif cell.dcgm_url:
             by_url.setdefault(cell.dcgm_url, []).append(cell_agent.gpu_subscriber)
     for url, subscribers in by_url.items():

@@ -2,12 +2,13 @@
 
 import asyncio
 import sys
+import threading
 
 import pytest
 
 from tests.unit.telemetry.test_nvml import FakeNvml
 from tradewind.agent import gpu_feed
-from tradewind.agent.gpu_feed import GpuSubscriber, run_nvml_feed
+from tradewind.agent.gpu_feed import GpuSubscriber, NvmlFeed
 from tradewind.agent.metrics import AgentMetrics
 from tradewind.telemetry.tracker import CellTelemetry, reasons
 
@@ -22,7 +23,7 @@ class Feed:
 
     async def run(self) -> None:
         subscriber = GpuSubscriber(cell_id="east-0", gpu_uuids=(), telemetry=self.telemetry, changed=self._news.set)
-        await run_nvml_feed(subscriber, interval_s=0.001, metrics=self.metrics, clock=lambda: 1.0)
+        await NvmlFeed(subscriber, interval_s=0.001, metrics=self.metrics, clock=lambda: 1.0).run()
 
     async def until(self, *, known: bool) -> None:
         async with asyncio.timeout(10):
@@ -58,6 +59,48 @@ def test_a_driver_that_is_loaded_anew_is_opened_anew(monkeypatch: pytest.MonkeyP
         return feed
 
     feed = asyncio.run(scenario())
+    for thread in threading.enumerate():
+        if thread.name == "nvml":
+            thread.join(10)
     assert old.shut_down
     assert new.shut_down
     assert feed.count("empty") == 3, "an empty answer is not called good"
+
+
+def test_a_driver_that_hangs_holds_up_neither_others_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    library, returned = FakeNvml(), threading.Event()
+    entered = threading.Semaphore(0)
+
+    def hang() -> int:
+        entered.release()
+        returned.wait(60)
+        return 2
+
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(gpu_feed, "NVML_ANSWER_S", 0.01)
+
+    async def scenario() -> None:
+        feeds = [Feed() for _ in range(64)]  # more than a pool has threads
+        tasks = [asyncio.ensure_future(feed.run()) for feed in feeds]
+        for feed in feeds:
+            await feed.until(known=True)
+        library.nvmlDeviceGetCount = hang
+        for feed in feeds:
+            await feed.until(known=False)
+            assert reasons(feed.telemetry.telemetry(1.0).unknown)["gpu"] == "NVML does not answer"
+            assert feed.count("timeout") >= 3
+        async with asyncio.timeout(10):
+            assert await asyncio.to_thread(lambda: "served") == "served"
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    ended = threading.Thread(target=asyncio.run, args=(scenario(),), daemon=True)
+    ended.start()
+    ended.join(30)
+    hung = ended.is_alive()
+    returned.set()
+    ended.join(30)
+    assert not hung
+    for _ in range(64):
+        assert entered.acquire(blocking=False), "each feed has one call that hangs"
