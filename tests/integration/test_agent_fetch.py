@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import socket
 import time
 import zlib
 from collections.abc import Awaitable, Callable
@@ -176,6 +177,28 @@ def test_a_name_that_leads_nowhere(host: str) -> None:
     with pytest.raises(FetchFailed) as caught:
         asyncio.run(ask())
     assert caught.value.fault is Fault.UNREACHABLE
+
+
+def test_a_name_with_two_addresses_refuses_where_both_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeEngine() as engine:
+        port = parse_target(engine.url).port
+        engine.kill()
+
+        async def ask() -> None:
+            found = [
+                (family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))
+                for family, host in ((socket.AF_INET, "127.0.0.2"), (socket.AF_INET, "127.0.0.1"))
+            ]
+
+            async def resolve(*_: object, **__: object) -> object:
+                return found
+
+            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+            await Fetcher(f"http://engine.example:{port}").page()
+
+        with pytest.raises(FetchFailed) as caught:
+            asyncio.run(ask())
+    assert (caught.value.fault, caught.value.detail) == (Fault.REFUSED, "connection refused")
 
 
 def test_fc_63_a_redirect_carries_no_key_anywhere() -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 
 from rich.table import Table
 
+from tradewind.agent.gpu_feed import NVML_ANSWER_S, in_own_thread
 from tradewind.agent.kv_feed import KvFeed
 from tradewind.agent.listing import Listing, read_listing, read_version
 from tradewind.agent.metrics import AgentMetrics
@@ -177,13 +178,9 @@ async def _gpu(dcgm_url: str, gpu_uuids: tuple[str, ...]) -> GpuScrape | str:
     if not dcgm_url:
         return "no GPU telemetry was asked for"
     if dcgm_url == NVML_URL:
-        reader = open_nvml(gpu_uuids)
-        if isinstance(reader, str):
-            return reader
-        try:
-            return reader.read()
-        finally:
-            reader.close()
+        answer = in_own_thread(lambda: _nvml(gpu_uuids))
+        answered, _ = await asyncio.wait({answer}, timeout=NVML_ANSWER_S)
+        return answer.result() if answered else "NVML does not answer"
     fetcher = Fetcher(dcgm_url)
     try:
         page = await fetcher.page()
@@ -193,6 +190,17 @@ async def _gpu(dcgm_url: str, gpu_uuids: tuple[str, ...]) -> GpuScrape | str:
         fetcher.close()
     scrape = DcgmReader(gpu_uuids).read(page.body, whole=page.whole)
     return scrape if scrape.reading is not None else f"exporter: {scrape.unknown[0].reason}"
+
+
+def _nvml(gpu_uuids: tuple[str, ...]) -> GpuScrape | str:
+    reader = open_nvml(gpu_uuids)
+    if isinstance(reader, str):
+        return reader
+    try:
+        scrape = reader.read()
+    finally:
+        reader.close()
+    return scrape if scrape.reading is not None else scrape.unknown[0].reason
 
 
 async def _host(url: str, scrape: EngineScrape | str) -> SignalRow:

@@ -122,7 +122,7 @@ class NvmlFeed:
                 try:
                     reason = await self._read(reader)
                 finally:
-                    _in_own_thread(reader.close)
+                    in_own_thread(reader.close)
             log_event(
                 log, "agent.nvml_unavailable", level=logging.WARNING, cell=self._subscriber.cell_id, reason=reason
             )
@@ -145,7 +145,7 @@ class NvmlFeed:
 
     async def _answer(self, call: Callable[[], T]) -> T:
         """What the driver says, however long it takes: there is no second call before the first has returned."""
-        answer = _in_own_thread(call)
+        answer = in_own_thread(call)
         while not (await asyncio.wait({answer}, timeout=NVML_ANSWER_S))[0]:
             self._miss("NVML does not answer")
             self._count("timeout")
@@ -159,7 +159,7 @@ class NvmlFeed:
         self._metrics.scrapes.labels(self._subscriber.cell_id, "gpu", result).inc()
 
 
-def _in_own_thread(call: Callable[[], T]) -> "asyncio.Future[T]":
+def in_own_thread(call: Callable[[], T]) -> "asyncio.Future[T]":
     """Unlike asyncio.to_thread: a call that hangs takes no place in the pool that others need, and does not keep the
     process from ending."""
     loop = asyncio.get_running_loop()

@@ -1,6 +1,7 @@
 """One HTTP/1.1 keep-alive connection with hard bounds on time and bytes; its loss is noticed at once."""
 
 import asyncio
+import errno
 import ssl
 import time
 from collections.abc import Callable
@@ -114,8 +115,16 @@ async def open_connection(
     except ConnectionError as error:
         raise FetchFailed(Fault.RESET, f"connect: {error.strerror or 'connection lost'}") from None
     except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be one, e.g. "a..b"
+        if _is_refusal_by_all(str(error)):
+            raise FetchFailed(Fault.REFUSED, "connection refused") from None
         raise FetchFailed(Fault.UNREACHABLE, f"connect: {error}") from None
     return connection
+
+
+def _is_refusal_by_all(text: str) -> bool:
+    """A name with several addresses, as localhost has: asyncio gives their errors as one text."""
+    refusals = text.count(f"[Errno {errno.ECONNREFUSED}]")
+    return refusals > 0 and refusals == text.count("[Errno ")
 
 
 @dataclass(slots=True)

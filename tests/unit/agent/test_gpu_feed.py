@@ -7,7 +7,9 @@ import threading
 import pytest
 
 from tests.unit.telemetry.test_nvml import FakeNvml
+from tradewind.agent import dry_run as dry_run_module
 from tradewind.agent import gpu_feed
+from tradewind.agent.dry_run import dry_run
 from tradewind.agent.gpu_feed import GpuSubscriber, NvmlFeed
 from tradewind.agent.metrics import AgentMetrics
 from tradewind.telemetry.tracker import CellTelemetry, reasons
@@ -104,3 +106,24 @@ def test_a_driver_that_hangs_holds_up_neither_others_nor_the_end(monkeypatch: py
     assert not hung
     for _ in range(64):
         assert entered.acquire(blocking=False), "each feed has one call that hangs"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "hangs", "why"),
+    [
+        ((), True, "NVML does not answer"),
+        (("GPU-C",), False, "none of the cell's GPUs is on this host"),
+        ((), False, ""),
+    ],
+)
+def test_a_dry_run_says_why_it_cannot_see_gpus(
+    monkeypatch: pytest.MonkeyPatch, gpus: tuple[str, ...], hangs: bool, why: str
+) -> None:
+    library, returned = FakeNvml(), threading.Event()
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    if hangs:
+        monkeypatch.setattr(dry_run_module, "NVML_ANSWER_S", 0.01)
+        library.nvmlDeviceGetCount = lambda: returned.wait(60) and 0
+    report = dry_run("http://127.0.0.1:1", dcgm_url="nvml:", gpu_uuids=gpus)
+    returned.set()
+    assert next(row.reason for row in report.rows if row.signal == "temperature_c") == why
