@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from tradewind.model.telemetry import GpuReading, UnknownSignal
 from tradewind.telemetry import dcgm_names as names
 from tradewind.telemetry.dcgm_names import Across, GpuSignal, Source
-from tradewind.telemetry.exposition import Labels, PageParser, ParsedPage, Sample
+from tradewind.telemetry.exposition import CutWatch, Labels, PageParser, ParsedPage, Sample
 from tradewind.telemetry.gpu_faults import MAX_GPUS, FaultCounter, XidWatch
 
 # What DCGM prints for BLANK, NOT_FOUND, NOT_SUPPORTED and NOT_PERMISSIONED. Exporters drop them now; old ones did not.
@@ -64,6 +64,7 @@ class DcgmReader:
         """gpu_uuids: the cell's GPUs, "GPU-..." or "GPU-.../3" for MIG instance 3; empty = all GPUs of the page."""
         self._wanted_gpus = tuple(gpu_uuids)
         self._parser = PageParser(_WANTED)
+        self._cuts = CutWatch()
         self._percent: set[str] = set()  # names that were above 1 once, so are percent
         self._ecc = FaultCounter()
         self._replay = FaultCounter()
@@ -73,16 +74,13 @@ class DcgmReader:
     def read(self, page: bytes, *, whole: bool = True) -> GpuScrape:
         """Never raises. An empty page, as an exporter gives while it rebuilds, is no data and not zero load."""
         parsed = self._parser.parse(page, whole=whole)
+        if self._cuts.is_cut(parsed, whole=whole):
+            return _nothing("the page is cut off", parsed)
         all_rows = _rows(parsed)
         rows, missing = self._select(all_rows)
         if not rows:
             reason = "none of the cell's GPUs is on the page" if all_rows else _why_no_gpu(parsed)
-            return GpuScrape(
-                reading=None,
-                unknown=(UnknownSignal(signal="gpu", reason=reason),),
-                missing=missing,
-                bad_lines=parsed.bad_lines,
-            )
+            return _nothing(reason, parsed, missing)
         self._learn_units(all_rows)
         found = _Found(parsed)
         for signal in names.SIGNALS:
@@ -181,6 +179,11 @@ class DcgmReader:
             return None
         total = self._replay.update({key: value for key, (value, _) in readings.items()})
         return total, next(iter(readings.values()))[1]
+
+
+def _nothing(reason: str, parsed: ParsedPage, missing: tuple[str, ...] = ()) -> GpuScrape:
+    unknown = (UnknownSignal(signal="gpu", reason=reason),)
+    return GpuScrape(reading=None, unknown=unknown, missing=missing, bad_lines=parsed.bad_lines)
 
 
 def _why(parsed: ParsedPage, *needed: tuple[Source, ...]) -> str:

@@ -15,13 +15,12 @@ from tradewind.telemetry.engine_names import (
     full_names,
     wanted_names,
 )
-from tradewind.telemetry.exposition import PageParser, ParsedPage, Sample
+from tradewind.telemetry.exposition import CutWatch, PageParser, ParsedPage, Sample
 from tradewind.telemetry.histograms import merge_histograms
 
 MAX_REQUESTS = 1e7  # no engine queues more; beyond it the value is garbage
 MAX_COUNTER = 1e18
 MAX_TOKENS = 1 << 40
-SHORTER_PAGES_TO_BELIEVE = 3
 RATIO_SLACK = 0.01  # engines round: 1.003 is full, 37.5 is not a ratio
 
 
@@ -51,8 +50,7 @@ class EngineReader:
 
     def __init__(self) -> None:
         self._parser = PageParser(_WANTED)
-        self._series = 0
-        self._shorter_pages = 0
+        self._cuts = CutWatch()
         self._last: tuple[ParsedPage, frozenset[str], EngineScrape] | None = None
 
     def read(self, page: bytes, *, served: Iterable[str] = (), whole: bool = True) -> EngineScrape:
@@ -61,7 +59,7 @@ class EngineReader:
         plan = _plan_of(parsed)
         if plan is None:
             return _nothing("no metric of a known engine is on the page", parsed)
-        if self._is_cut(parsed, whole=whole):
+        if self._cuts.is_cut(parsed, whole=whole):
             return _nothing("the page is cut off", parsed)
         models = frozenset(served)
         if self._last is not None and self._last[:2] == (parsed, models):
@@ -70,16 +68,6 @@ class EngineReader:
         scrape = _Reading(plan, parsed, models).scrape(last)
         self._last = parsed, models, scrape
         return scrape
-
-    def _is_cut(self, parsed: ParsedPage, *, whole: bool) -> bool:
-        """A page whose end is not known and that has fewer series than before, unless that has come to stay."""
-        series = sum(len(samples) for samples in parsed.samples.values())
-        shorter = not whole and series < self._series
-        self._shorter_pages = self._shorter_pages + 1 if shorter else 0
-        if shorter and self._shorter_pages < SHORTER_PAGES_TO_BELIEVE:
-            return True
-        self._series = series
-        return False
 
 
 def _nothing(reason: str, parsed: ParsedPage) -> EngineScrape:

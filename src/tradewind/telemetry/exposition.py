@@ -15,6 +15,7 @@ Labels = tuple[tuple[str, str], ...]
 MAX_LINE_BYTES = 16 * 1024
 MAX_SERIES = 4096  # per page, of wanted names; more is counted as bad lines
 MAX_REMEMBERED_HEADS = 8192
+SHORTER_PAGES_TO_BELIEVE = 3
 LAYOUT_PAGES = 30  # a page's layout is trusted for so many pages, then looked at in full again
 
 _LABEL = re.compile(rb'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,|$)')
@@ -57,6 +58,24 @@ class ParsedPage:
     samples: Mapping[str, tuple[Sample, ...]]
     bad_lines: int
     broken: frozenset[str] = frozenset()  # names of which a line could not be read, or was beyond the bound
+
+
+class CutWatch:
+    """Remembers how many series the pages of one peer have, so that a cut page is known as one."""
+
+    def __init__(self) -> None:
+        self._series = 0
+        self._shorter_pages = 0
+
+    def is_cut(self, parsed: ParsedPage, *, whole: bool) -> bool:
+        """A page whose end is not known and that has fewer series than before, unless that has come to stay."""
+        series = sum(len(samples) for samples in parsed.samples.values())
+        shorter = not whole and series < self._series
+        self._shorter_pages = self._shorter_pages + 1 if shorter else 0
+        if shorter and self._shorter_pages < SHORTER_PAGES_TO_BELIEVE:
+            return True
+        self._series = series
+        return False
 
 
 class _Layout(NamedTuple):

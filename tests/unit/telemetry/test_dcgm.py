@@ -348,6 +348,19 @@ def test_fc_36_a_missing_gpu_is_not_zero_load() -> None:
     assert none.unknown[0].reason == "none of the cell's GPUs is on the page"
 
 
+def test_fc_33_a_page_cut_at_any_line_hides_no_hot_gpu() -> None:
+    page = "".join(
+        line(name, value, gpu=gpu) for name in ("DEV_GPU_TEMP", "DEV_SM_CLOCK") for gpu, value in (("A", 60), ("B", 90))
+    ).encode()
+    reader = DcgmReader()
+    whole = reader.read(page, whole=False).reading
+    for end in range(0, len(page), 3):
+        cut = reader.read(page[:end], whole=False)
+        assert cut.reading is None, end
+        assert cut.unknown[0].reason == "the page is cut off"
+        assert reader.read(page, whole=False).reading == whole
+
+
 # FC-39: XIDs and other faults as events
 
 
