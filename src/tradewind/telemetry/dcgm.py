@@ -33,6 +33,7 @@ class GpuScrape:
     sources: tuple[tuple[str, str], ...] = ()
     missing: tuple[str, ...] = ()  # GPUs of this cell that are not on the page
     fingerprint: int = 0  # changes when any value of these GPUs does
+    energies: tuple[tuple[str, float], ...] = ()  # by GPU: what moves always, on an idle one as well
     bad_lines: int = 0
 
 
@@ -96,8 +97,13 @@ class DcgmReader:
             sources=tuple(found.sources),
             missing=missing,
             fingerprint=hash(tuple(sorted((key, tuple(sorted(row.items()))) for key, row in rows.items()))),
+            energies=self._energies(rows),
             bad_lines=parsed.bad_lines,
         )
+
+    def _energies(self, rows: dict[GpuKey, Row]) -> tuple[tuple[str, float], ...]:
+        found = ((key, self._value(names.ENERGY, row)) for key, row in rows.items())
+        return tuple(("/".join(filter(None, key)), energy[0]) for key, energy in found if energy is not None)
 
     def _select(self, rows: dict[GpuKey, Row]) -> tuple[dict[GpuKey, Row], tuple[str, ...]]:
         """The rows of the cell's GPUs, and which of these are not on the page: those named, else those seen before."""

@@ -44,6 +44,7 @@ class CellTelemetry:
         self._gpu_source = gpu_source
         self._cache = cache
         self._frozen = FrozenWatch()
+        self._each: dict[str, FrozenWatch] = {}  # by GPU: one may stand still beside others that move
         self._work: tuple[float | None, ...] | None = None
         self._worked_s: float | None = None  # when the engine's counters were last seen to advance
         self._work_window_s = 2.0 * scrape_s + 0.5
@@ -91,6 +92,9 @@ class CellTelemetry:
             return
         worked = self._worked_s is not None and at_s - self._worked_s <= self._work_window_s
         self._frozen.look(scrape.fingerprint, engine_worked=worked, now_s=at_s)
+        self._each = {gpu: self._each.get(gpu) or FrozenWatch() for gpu, _ in scrape.energies}
+        for gpu, energy in scrape.energies:
+            self._each[gpu].look(hash(energy), engine_worked=worked, now_s=at_s)
         self._gpu.hit(scrape, at_s)
 
     def gpu_miss(self, reason: str) -> None:
@@ -141,14 +145,21 @@ class CellTelemetry:
         flags = {DCGM_FALLBACK} if self._gpu.missed else set()
         if scrape is None:
             return None, [UnknownSignal(signal="gpu", reason=reason)], flags
-        if self._frozen.is_frozen:
-            what = f"values stood still for {self._frozen.still_s:.0f} s while the engine worked"
+        if frozen := self._frozen_values():
+            what = f"{frozen} while the engine worked"
             return None, [UnknownSignal(signal="gpu", reason=what)], {DCGM_FALLBACK, GPU_FROZEN}
         unknown = list(scrape.unknown)
         if scrape.missing:
             flags.add(GPU_MISSING)
             unknown.extend(UnknownSignal(signal=f"gpu {gpu}", reason="not on the page") for gpu in scrape.missing)
         return scrape.reading, unknown, flags
+
+    def _frozen_values(self) -> str:
+        """What stands still, "" if nothing does. The energy of a GPU counts only if it was seen to move under work."""
+        if self._frozen.is_frozen:
+            return f"values stood still for {self._frozen.still_s:.0f} s"
+        still = {gpu: watch for gpu, watch in self._each.items() if watch.is_frozen and watch.interval_s is not None}
+        return next((f"{gpu} stood still for {watch.still_s:.0f} s" for gpu, watch in still.items()), "")
 
     def _awake(self, scrape: EngineScrape) -> EngineReading:
         """The gauge stays up after /resume; an engine that has served since then is awake all the same."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tradewind.model.telemetry import CacheReading, EngineReading, GpuReading, HostReading, UnknownSignal
-from tradewind.telemetry.dcgm import GpuScrape
+from tradewind.telemetry.dcgm import DcgmReader, GpuScrape
 from tradewind.telemetry.engine_metrics import EngineScrape
 from tradewind.telemetry.tracker import CellTelemetry, reasons
 
@@ -66,6 +66,55 @@ def test_fc_36_an_idle_looking_frozen_page_is_dropped_under_work() -> None:
     assert telemetry.gpu is None
     assert telemetry.flags == ("dcgm_fallback", "gpu_frozen")
     assert "while the engine worked" in reasons(telemetry.unknown)["gpu"]
+
+
+def energy_page(first: float, second: float) -> bytes:
+    return "".join(
+        f'DCGM_FI_DEV_{name}{{UUID="GPU-{gpu}"}} {value}\n'
+        for gpu, energy in (("A", first), ("B", second))
+        for name, value in (("TOTAL_ENERGY_CONSUMPTION", energy), ("GPU_TEMP", 60))
+    ).encode()
+
+
+def test_fc_36_one_gpu_that_stands_still_is_noticed_though_another_moves() -> None:
+    cell, reader = CellTelemetry(scrape_s=1.0, gpu_source=True), DcgmReader()
+    for second in range(20):
+        cell.engine_hit(engine(tokens=100.0 * second), float(second))
+        cell.gpu_hit(reader.read(energy_page(second, min(second, 9))), float(second))
+        assert (cell.telemetry(float(second)).gpu is None) is (second > 9 + 5), second
+    telemetry = cell.telemetry(19.0)
+    assert telemetry.flags == ("dcgm_fallback", "gpu_frozen")
+    assert "GPU-B stood still" in reasons(telemetry.unknown)["gpu"]
+    for second in (20, 21):
+        cell.engine_hit(engine(tokens=100.0 * second), float(second))
+        cell.gpu_hit(reader.read(energy_page(second, second)), float(second))
+    assert cell.telemetry(21.0).flags == ()
+
+
+def test_fc_36_an_energy_counter_that_has_never_moved_and_an_idle_engine_are_no_freeze() -> None:
+    busy, idle = (CellTelemetry(scrape_s=1.0, gpu_source=True) for _ in range(2))
+    never, once = DcgmReader(), DcgmReader()
+    for second in range(200):
+        busy.engine_hit(engine(tokens=100.0 * second), float(second))
+        busy.gpu_hit(never.read(energy_page(second, 0)), float(second))
+        idle.engine_hit(engine(tokens=min(second, 9)), float(second))
+        idle.gpu_hit(once.read(energy_page(second, min(second, 9))), float(second))
+    assert busy.telemetry(199.0).flags == ()
+    assert idle.telemetry(199.0).flags == ()
+
+
+def test_fc_36_lines_that_go_on_beside_a_frozen_page_change_nothing() -> None:
+    cell, reader = CellTelemetry(scrape_s=1.0, gpu_source=True), DcgmReader(("GPU-A", "GPU-B"))
+    for second in range(20):
+        still = min(second, 9)
+        others = (
+            f'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{UUID="GPU-C"}} {second}\nprocess_cpu_seconds_total {second}\n'
+            f'DCGM_EXP_XID_ERRORS_COUNT{{UUID="GPU-A",window_size_in_ms="1000"}} {second % 3}\n'
+            f'DCGM_EXP_CLOCK_EVENTS_COUNT{{UUID="GPU-A"}} {second}\n'
+        )
+        cell.engine_hit(engine(tokens=100.0 * second), float(second))
+        cell.gpu_hit(reader.read(energy_page(still, still) + others.encode()), float(second))
+    assert cell.telemetry(19.0).flags == ("dcgm_fallback", "gpu_frozen")
 
 
 def test_fc_36_the_same_page_on_an_idle_engine_is_kept() -> None:
