@@ -3,19 +3,23 @@
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tradewind.cli.options import (
     DEFAULT_FILE,
     EXIT_FAILED,
+    EXIT_USAGE,
+    MAX_WAIT_S,
     ControlOption,
     FileOption,
     JsonOption,
     explained,
     fail,
+    pick_id,
     print_json,
+    show,
 )
 
 if TYPE_CHECKING:
@@ -33,11 +37,7 @@ def status(file: FileOption = DEFAULT_FILE, control: ControlOption = "", as_json
         if as_json:
             print_json(seen)
         else:
-            from rich.console import Console
-
-            console = Console()
-            for table in status_tables(seen):
-                console.print(table)
+            show(*status_tables(seen))
         if seen["problem"]:
             raise typer.Exit(EXIT_FAILED)
 
@@ -45,19 +45,20 @@ def status(file: FileOption = DEFAULT_FILE, control: ControlOption = "", as_json
 def top(
     file: FileOption = DEFAULT_FILE,
     gateway_id: Annotated[str, typer.Option("--gateway", help="Whose view; default: the file's first.")] = "",
-    every_s: Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two looks.")] = 1.0,
+    every_s: Annotated[
+        float, typer.Option("--every", min=0.2, max=MAX_WAIT_S, help="Seconds between two looks.")
+    ] = 1.0,
     as_json: JsonOption = False,
 ) -> None:
     """Watch weights, pressure and signals of every cell, live; --json prints one look and exits."""
     with explained(as_json=as_json), contextlib.suppress(KeyboardInterrupt):
-        from tradewind.cli.options import pick_id
         from tradewind.lab.locate import running
         from tradewind.lab.tables import watch_top
         from tradewind.lab.watch import gateway_cells
 
         grid = running(file)
         ids = [gateway.id for gateway in grid.gateways]
-        chosen = pick_id(ids, gateway_id or (ids[0] if ids else ""), noun="gateway", say=_usage)
+        chosen = pick_id(ids, gateway_id or (ids[0] if ids else ""), noun="gateway", option="--gateway")
         gateway = next(item for item in grid.gateways if item.id == chosen)
         if as_json:
             print_json(asyncio.run(gateway_cells(gateway)))
@@ -114,19 +115,23 @@ def asked(file: Path, control: str) -> "list[Asked]":
 
     controls = running(file).controls
     if not controls:
-        _usage(f"{file} has no control; write --control http://IP:PORT")
+        fail(f"{file} has no control; write --control http://IP:PORT", code=EXIT_USAGE)
     return [Asked(id=item.id, address=item.admin) for item in controls]
 
 
 def control_address(file: Path, control: str) -> str:
     """ "ip:port" of a control: from --control, else the file's first."""
     if control:
-        return control.removeprefix("http://").rstrip("/")
+        address = control.removeprefix("http://").rstrip("/")
+        host, _, port = address.rpartition(":")
+        if not host or set(host) & set("/?#@") or not (port.isascii() and port.isdigit() and 0 < int(port) <= 65_535):
+            fail(f"--control {control}: write http://HOST:PORT, e.g. http://127.0.0.1:7401", code=EXIT_USAGE)
+        return address
     from tradewind.lab.locate import running
 
     grid = running(file)
     if not grid.controls:
-        _usage(f"{file} has no control; write --control http://IP:PORT")
+        fail(f"{file} has no control; write --control http://IP:PORT", code=EXIT_USAGE)
     return grid.controls[0].admin
 
 
@@ -137,7 +142,3 @@ def token() -> str:
     from tradewind.control.guard import TOKEN_VARIABLE
 
     return os.environ.get(TOKEN_VARIABLE, "")
-
-
-def _usage(message: str) -> NoReturn:
-    fail(message, code=2)

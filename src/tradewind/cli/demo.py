@@ -5,12 +5,14 @@ from typing import Annotated
 
 import typer
 
-from tradewind.cli.options import JsonOption, explained, print_json, say
+from tradewind.cli.options import MAX_SPAN_S, JsonOption, explained, print_json, say
 
 
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the grid running; print a curl line.")] = False,
-    duration_s: Annotated[float, typer.Option("--duration", min=20, help="Seconds of traffic per run.")] = 90.0,
+    duration_s: Annotated[
+        float, typer.Option("--duration", min=20, max=MAX_SPAN_S, help="Seconds of traffic per run.")
+    ] = 90.0,
     seed: Annotated[int, typer.Option("--seed", help="Same seed, same requests.")] = 1,
     no_baseline: Annotated[bool, typer.Option("--no-baseline", help="Leave out the round-robin run.")] = False,
     out: Annotated[Path, typer.Option("--out", help="Folder of the report.")] = Path("build/demo"),

@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tradewind.cli.options import EXIT_FAILED, EXIT_USAGE, JsonOption, fail, print_json
+from tradewind.cli.options import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    MAX_MS,
+    MAX_WAIT_S,
+    JsonOption,
+    explained,
+    fail,
+    os_text,
+    print_json,
+    show,
+)
 
 if TYPE_CHECKING:
     from tradewind.lab.epp.pool import Pool
@@ -21,7 +32,9 @@ _Expect = Annotated[
 _Unknown = Annotated[str, typer.Option(help="A model that the picker does not know.")]
 _Busy = Annotated[str, typer.Option(help="A model whose every endpoint is at its limit, for the 429.")]
 _Empty = Annotated[str, typer.Option(help="A model that nothing can serve now, for the 503.")]
-_Deadline = Annotated[float, typer.Option(help="The picker decides so long after the headers at the latest.")]
+_Deadline = Annotated[
+    float, typer.Option(help="The picker decides so long after the headers at the latest.", min=0, max=MAX_MS)
+]
 _Envoy = Annotated[
     bool, typer.Option("--envoy", help="Also through a real Envoy; the kit plays the engines at --endpoints.")
 ]
@@ -30,7 +43,7 @@ _List = Annotated[bool, typer.Option("--list", help="Print the cases and what ea
 _Tls = Annotated[bool, typer.Option("--tls", help="The picker wants TLS.")]
 _Ca = Annotated[Path | None, typer.Option(help="The authority of its certificate; without, the one shown is believed.")]
 _Name = Annotated[str, typer.Option(help="The name in its certificate.")]
-_Timeout = Annotated[float, typer.Option(help="How long each answer may take, in seconds.", min=0.1)]
+_Timeout = Annotated[float, typer.Option(help="How long each answer may take, in seconds.", min=0.1, max=MAX_WAIT_S)]
 
 
 def epp_conformance(
@@ -60,30 +73,29 @@ def epp_conformance(
     from tradewind.lab.epp.pool import Pool
     from tradewind.lab.epp.talk import Target
 
-    if listing:
-        _print_list(as_json)
-        return
-    if not target:
-        fail("say where the picker is: --target host:port", code=EXIT_USAGE)
-    pool = Pool(
-        model=model,
-        endpoints=_addresses(endpoints),
-        expect=tuple(_expected(text) for text in expect),
-        unknown_model=unknown_model,
-        busy_model=busy_model,
-        empty_model=empty_model,
-        deadline_s=deadline_ms / 1e3 if deadline_ms > 0 else None,
-    )
-    if envoy and not pool.endpoints:
-        fail("--envoy needs --endpoints: the kit plays the engines there", code=EXIT_USAGE)
-    where = Target(address=target, tls=tls or ca is not None, ca=ca, server_name=server_name)
-    verdicts = _run(where, pool, only=tuple(only), envoy=envoy, timeout_s=timeout_s, as_json=as_json)
-    _report(target, verdicts, as_json=as_json)
+    with explained(as_json=as_json):
+        if listing:
+            _print_list(as_json)
+            return
+        if not target:
+            fail("say where the picker is: --target host:port", code=EXIT_USAGE)
+        pool = Pool(
+            model=model,
+            endpoints=_addresses(endpoints),
+            expect=tuple(_expected(text) for text in expect),
+            unknown_model=unknown_model,
+            busy_model=busy_model,
+            empty_model=empty_model,
+            deadline_s=deadline_ms / 1e3 if deadline_ms > 0 else None,
+        )
+        if envoy and not pool.endpoints:
+            fail("--envoy needs --endpoints: the kit plays the engines there", code=EXIT_USAGE)
+        where = Target(address=target, tls=tls or ca is not None, ca=ca, server_name=server_name)
+        verdicts = _run(where, pool, only=tuple(only), envoy=envoy, timeout_s=timeout_s)
+        _report(target, verdicts, as_json=as_json)
 
 
-def _run(
-    target: "Target", pool: "Pool", *, only: tuple[str, ...], envoy: bool, timeout_s: float, as_json: bool
-) -> "list[Verdict]":
+def _run(target: "Target", pool: "Pool", *, only: tuple[str, ...], envoy: bool, timeout_s: float) -> "list[Verdict]":
     import asyncio
 
     from tradewind.lab.epp.rig import RigFailed
@@ -99,21 +111,21 @@ def _run(
 
     try:
         return asyncio.run(both())
-    except (Unreachable, RigFailed, OSError) as error:
-        fail(str(error), code=EXIT_USAGE, as_json=as_json)
+    except (Unreachable, RigFailed) as error:
+        fail(str(error), code=EXIT_USAGE)
+    except OSError as error:
+        fail(os_text(error), code=EXIT_USAGE)
 
 
 def _report(target: str, verdicts: "list[Verdict]", *, as_json: bool) -> None:
-    from rich.console import Console
-
     from tradewind.lab.epp.verdicts import summary, table
 
     counts = summary(verdicts)
     if as_json:
         print_json({"target": target, **counts, "cases": verdicts})
     else:
-        Console().print(table(verdicts, title=f"Endpoint Picker at {target}"))
-        print(", ".join(f"{count} {name}" for name, count in counts.items()))
+        counted = ", ".join(f"{count} {name}" for name, count in counts.items())
+        show(table(verdicts, title=f"Endpoint Picker at {target}"), counted)
     if counts["failed"]:
         raise typer.Exit(EXIT_FAILED)
 

@@ -1,7 +1,5 @@
 """Commands about files and versions: validate, bootstrap, version."""
 
-from typing import NoReturn
-
 import typer
 
 from tradewind.cli.options import (
@@ -11,7 +9,6 @@ from tradewind.cli.options import (
     IdOption,
     JsonOption,
     explained,
-    fail,
     pick_id,
     print_json,
 )
@@ -23,13 +20,14 @@ def validate(file: FileOption = DEFAULT_FILE, as_json: JsonOption = False) -> No
     from tradewind.config.resolve import load_checked
     from tradewind.lab.policyfiles import check_policy_files
 
-    try:
-        grid = check_policy_files(load_checked(file), source=str(file))
-    except ConfigError as error:
-        if as_json:
+    with explained():
+        try:
+            grid = check_policy_files(load_checked(file), source=str(file))
+        except ConfigError as error:
+            if not as_json:
+                raise
             print_json({"file": str(file), "valid": False, "problems": [_problem(item) for item in error.problems]})
             raise typer.Exit(EXIT_USAGE) from error
-        fail(str(error), code=EXIT_USAGE)
     counts = {name: len(getattr(grid, name)) for name in ("controls", "gateways", "agents", "cells")}
     if as_json:
         print_json({"file": str(file), "valid": True, "problems": [], **counts})
@@ -48,7 +46,7 @@ def bootstrap(file: FileOption = DEFAULT_FILE, gateway_id: IdOption = "") -> Non
         from tradewind.lab.locate import settled
 
         grid, _path = settled(file)
-        chosen = pick_id([item.id for item in grid.gateways], gateway_id, noun="gateway", say=_usage)
+        chosen = pick_id([item.id for item in grid.gateways], gateway_id, noun="gateway")
         print(bootstrap_text(grid, next(item for item in grid.gateways if item.id == chosen)))
 
 
@@ -69,7 +67,3 @@ def version(as_json: JsonOption = False) -> None:
         print_json(versions)
     else:
         print("\n".join(f"{name} {value}" for name, value in versions.items()))
-
-
-def _usage(message: str) -> NoReturn:
-    fail(message, code=EXIT_USAGE)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tradewind.cli.options import EXIT_FAILED, EXIT_USAGE, JsonOption, explained, fail, print_json, say
+from tradewind.cli.options import EXIT_FAILED, EXIT_USAGE, JsonOption, console, explained, fail, print_json, say
 
 if TYPE_CHECKING:
     from tradewind.lab.harness.experiment import Experiment, Options
@@ -96,18 +96,16 @@ def _chosen(names: list[str], *, live: bool) -> "list[Experiment]":
 
 def _run_all(chosen: "list[Experiment]", options: "Options", *, live: bool, folder: Path, jobs: int) -> "list[Report]":
     """One after the other; each is shown as it is done."""
-    from rich.console import Console
-
     from tradewind.cli.progress import Bars
     from tradewind.lab.harness.runner import run_experiment
     from tradewind.lab.harness.text import show
 
-    console = Console(width=None if os.isatty(1) else 160)
+    screen = console()
     done = []
     for one in chosen:
         with Bars() as watch:
             done.append(run_experiment(one, options, live=live, folder=folder, jobs=jobs, watch=watch))
-        show(console, done[-1])
+        show(screen, done[-1])
     return done
 
 

@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tradewind.cli.options import EXIT_FAILED, EXIT_USAGE, JsonOption, explained, fail, print_json, say
+from tradewind.cli.options import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    MAX_FACTOR,
+    MAX_MS,
+    MAX_RATE_PER_S,
+    MAX_SPAN_S,
+    MAX_WAIT_S,
+    JsonOption,
+    explained,
+    fail,
+    print_json,
+    say,
+    show,
+)
 from tradewind.cli.workload import ArrivalsOption, BlockOption
 
 if TYPE_CHECKING:
@@ -23,16 +37,27 @@ MAX_DETAIL = 160  # characters of a failure
 _LINE_EVERY_S = 10.0
 _Trace = Annotated[Path | None, typer.Option("--trace", help="Replay this file; `tradewind workload stats` reads it.")]
 _Class = Annotated[str, typer.Option("--class", help="Or make this one of `tradewind workload list`.")]
-_Rate = Annotated[float, typer.Option("--rate", min=0.001, help="Requests per second of --class.")]
-_For = Annotated[float | None, typer.Option("--for", min=0.1, help="Seconds; --class: 60, --trace: all of it.")]
-_Scale = Annotated[float, typer.Option("--time-scale", min=0.001, help="Multiplies the gaps of --trace.")]
+_Rate = Annotated[float, typer.Option("--rate", min=0.001, max=MAX_RATE_PER_S, help="Requests per second of --class.")]
+_For = Annotated[
+    float | None, typer.Option("--for", min=0.1, max=MAX_SPAN_S, help="Seconds; --class: 60, --trace: all of it.")
+]
+_Scale = Annotated[
+    float, typer.Option("--time-scale", min=0.001, max=MAX_FACTOR, help="Multiplies the gaps of --trace.")
+]
 _Salt = Annotated[
     str, typer.Option("--salt", help="Equal salts send equal prompts; default: one that none had before.")
 ]
-_Slo = Annotated[float, typer.Option("--slo-ttft-ms", min=0, help="Goodput counts requests whose TTFT is within.")]
+_Slo = Annotated[
+    float, typer.Option("--slo-ttft-ms", min=0, max=MAX_MS, help="Goodput counts requests whose TTFT is within.")
+]
 _Failed = Annotated[float, typer.Option("--max-failed", min=0, max=1, help="Exit 1 above this share of failures.")]
 _Header = Annotated[list[str], typer.Option("--header", help="'name: value' for every request; may be repeated.")]
-_Bytes = Annotated[float, typer.Option("--bytes-per-token", min=0.5, help="Of the model's tokenizer on English.")]
+_Bytes = Annotated[
+    float, typer.Option("--bytes-per-token", min=0.5, max=100, help="Of the model's tokenizer on English.")
+]
+_Timeout = Annotated[
+    float, typer.Option("--timeout", min=0.1, max=MAX_WAIT_S, help="Seconds for one request as a whole.")
+]
 
 
 def load(
@@ -49,7 +74,7 @@ def load(
     salt: _Salt = "",
     slo_ttft_ms: _Slo = 1_500.0,
     max_failed: _Failed = 0.01,
-    timeout_s: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for one request as a whole.")] = 120.0,
+    timeout_s: _Timeout = 120.0,
     header: _Header = [],  # noqa: B006  typer copies it
     bytes_per_token: _Bytes = 4.0,
     out: Annotated[Path | None, typer.Option("--out", help="Write one JSON object per request here.")] = None,
@@ -62,9 +87,9 @@ def load(
     """
     from tradewind.lab.load import LoadError, LoadOptions, target_of
 
-    if (trace is None) == (not workload):
-        fail("write either --trace FILE or --class NAME", code=EXIT_USAGE, as_json=as_json)
     with explained(as_json=as_json):
+        if (trace is None) == (not workload):
+            fail("write either --trace FILE or --class NAME", code=EXIT_USAGE)
         try:
             target = target_of(url, model=model, timeout_s=timeout_s, headers=header)
             if trace is not None:
@@ -84,11 +109,11 @@ def load(
                 out=out,
             )
         except ValueError as error:  # of a reader or a parser, each of which says what to write
-            fail(str(error), code=EXIT_USAGE, as_json=as_json)
+            fail(str(error), code=EXIT_USAGE)
         try:
             report = _run(options)
         except LoadError as error:
-            fail(str(error), code=EXIT_USAGE, as_json=as_json)
+            fail(str(error), code=EXIT_USAGE)
     if as_json:
         print_json(report)
     else:
@@ -171,7 +196,6 @@ def _showing() -> "Iterator[Callable[[Progress], None]]":
 
 
 def _print_report(report: "LoadReport", out: Path | None) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     summary = report.summary
@@ -185,10 +209,7 @@ def _print_report(report: "LoadReport", out: Path | None) -> None:
     ):
         table.add_row(name, *_milliseconds(found))
     table.add_row("how late the client sent (all)", *_milliseconds(summary.send_lag_s))
-    console = Console()
-    console.print(table)
-    for line in report_lines(report):
-        console.print(line, highlight=False)
+    show(table, *report_lines(report))
     if out is not None:
         say(f"records: {out}")
 

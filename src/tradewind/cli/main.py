@@ -1,10 +1,12 @@
 """`tradewind`: the command line. Commands import what they need when they run, so that --help is quick."""
 
 import os
+import sys
 
 import typer
 
 from tradewind.cli import asking, demo, doctor, epp, explain, files, lab, load, processes, replay, sim, tuner, workload
+from tradewind.cli.options import EXIT_FAILED, os_text, say
 
 app = typer.Typer(
     name="tradewind",
@@ -55,7 +57,11 @@ def main() -> None:
     """Entry point of the `tradewind` script."""
     # A process with open channels may lose a child before its exec to gRPC's fork handlers (grpc/grpc#43055).
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    app()
+    try:
+        app()
+    except OSError as error:  # stdout on a full disk, say, outside of what `explained` holds
+        say(f"error: {os_text(error)}")
+        sys.exit(EXIT_FAILED)
 
 
 if __name__ == "__main__":

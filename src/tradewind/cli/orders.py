@@ -33,11 +33,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What one control made of the order. `knows` False: it has never heard of the cell, so it holds nothing."""
+    """What one control made of the order. `knows` False: it has never heard of the cell, so it holds nothing.
+    `refused`: it answers, and says no; to repeat the same order would change nothing."""
 
     control: Asked
     obeyed: bool
     knows: bool = True
+    refused: bool = False
     state: str = ""
     saved: bool = False  # it would survive a restart of this control
     problem: str = ""
@@ -91,11 +93,12 @@ class Report:
             out += [f"not saved: a restart of {a.control.name} would forget it" for a in obeyed if not a.saved]
         for answer in self.answers:
             if not answer.obeyed and answer.knows:
-                out.append(
-                    f"{answer.problem}; {self._open(names)} Repeat the order when {answer.control.name} is back."
-                )
+                again = "" if answer.refused else f" Repeat the order when {answer.control.name} is back."
+                out.append(f"{answer.problem}; {self._open(names)}{again}")
             elif not answer.obeyed:
                 out.append(f"{answer.control.name} does not know {self.cell_id}")
+        if not any(answer.knows for answer in self.answers):
+            out.append("nothing is changed; `tradewind status` shows the cells that there are")
         return out
 
     def _open(self, names: str) -> str:
@@ -117,7 +120,8 @@ def _give(control: Asked, path: str, send: Send) -> Answer:
         reply = send(control.address, path)
     except AskFailed as error:
         knows = error.status != UNKNOWN_CELL
-        return Answer(control=control, obeyed=False, knows=knows, problem=f"{control.name}: {error}")
+        refused = bool(error.status)
+        return Answer(control=control, obeyed=False, knows=knows, refused=refused, problem=f"{control.name}: {error}")
     if not isinstance(reply, dict):
         return Answer(control=control, obeyed=False, problem=f"{control.name} answers something else than a cell")
     return Answer(

@@ -1,12 +1,16 @@
 """Commands that run one process of a grid in the foreground."""
 
 import json
-from typing import Annotated, NoReturn
+import shlex
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from tradewind.cli.options import (
     DEFAULT_FILE,
+    EXIT_USAGE,
+    MAX_MS,
     FileOption,
     IdOption,
     JsonOption,
@@ -15,6 +19,7 @@ from tradewind.cli.options import (
     pick_id,
     print_json,
     say,
+    show,
 )
 
 
@@ -25,7 +30,7 @@ def control(file: FileOption = DEFAULT_FILE, control_id: IdOption = "") -> None:
         from tradewind.lab.locate import settled
 
         grid, _path = settled(file)
-        chosen = pick_id([item.id for item in grid.controls], control_id, noun="control", say=_usage)
+        chosen = pick_id([item.id for item in grid.controls], control_id, noun="control")
         raise typer.Exit(run(grid, chosen))
 
 
@@ -49,6 +54,8 @@ def agent(
     with explained(as_json=as_json):
         if dry_run:
             raise typer.Exit(_look(dry_run, dcgm, kv_events, kv_bind=kv_bind, as_json=as_json))
+        if dcgm or kv_events or kv_bind or as_json:
+            fail("--dcgm, --kv-events, --kv-bind and --json go with --dry-run URL", code=EXIT_USAGE)
         from tradewind.agent.main import run
         from tradewind.lab.locate import settled
         from tradewind.runtime.log import setup_logging
@@ -56,7 +63,7 @@ def agent(
         setup_logging("agent")
 
         grid, _path = settled(file)
-        chosen = pick_id([item.id for item in grid.agents], agent_id, noun="agent", say=_usage)
+        chosen = pick_id([item.id for item in grid.agents], agent_id, noun="agent")
         raise typer.Exit(run(grid, chosen))
 
 
@@ -68,13 +75,11 @@ def _look(url: str, dcgm: str, endpoint: str, *, kv_bind: bool, as_json: bool) -
         kv_events = KvEventsConfig(endpoint=endpoint, bind=kv_bind) if endpoint else None
         report = dry_run(url, dcgm_url=dcgm, kv_events=kv_events)
     except ValueError as error:
-        _usage(str(error))
+        fail(str(error), code=EXIT_USAGE)
     if as_json:
         print_json(report.as_dict())
     else:
-        from rich.console import Console
-
-        Console().print(report.as_table())
+        show(report.as_table())
     return 0 if report.reachable else 1
 
 
@@ -89,7 +94,7 @@ def gateway(
         from tradewind.lab.locate import settled
 
         grid, path = settled(file)
-        chosen = pick_id([item.id for item in grid.gateways], gateway_id, noun="gateway", say=_usage)
+        chosen = pick_id([item.id for item in grid.gateways], gateway_id, noun="gateway")
         section = next(item for item in grid.gateways if item.id == chosen)
         if no_envoy or section.envoy == "external":
             raise typer.Exit(run(grid, chosen, grid_file=path))
@@ -111,21 +116,25 @@ def emulate(file: FileOption = DEFAULT_FILE) -> None:
         try:
             raise typer.Exit(run(grid))
         except EmulationError as error:
-            _usage(f"{file}: {error}")
+            fail(f"{file}: {error}", code=EXIT_USAGE)
 
 
 def relay(
     listen: Annotated[str, typer.Option("--listen", help="Where to accept, ip:port.")],
     to: Annotated[str, typer.Option("--to", help="Where to connect, ip:port.")],
-    rtt_ms: Annotated[float, typer.Option("--rtt-ms", min=0)] = 0.0,
-    jitter_ms: Annotated[float, typer.Option("--jitter-ms", min=0)] = 0.0,
-    mbit_per_s: Annotated[float, typer.Option("--mbit-per-s", min=0, help="0 = no limit.")] = 0.0,
+    rtt_ms: Annotated[float, typer.Option("--rtt-ms", min=0, max=MAX_MS)] = 0.0,
+    jitter_ms: Annotated[float, typer.Option("--jitter-ms", min=0, max=MAX_MS)] = 0.0,
+    mbit_per_s: Annotated[float, typer.Option("--mbit-per-s", min=0, max=1e6, help="0 = no limit.")] = 0.0,
 ) -> None:
     """Put WAN delay, jitter and bandwidth in front of a real engine's port."""
     with explained():
+        from tradewind.config.addresses import split_address
         from tradewind.emulator.relay import run_relay
         from tradewind.emulator.wan import Wan
 
+        for option, address in (("--listen", listen), ("--to", to)):
+            if split_address(address) is None:
+                fail(f"{option} {address}: write ip:port, e.g. 127.0.0.1:8000", code=EXIT_USAGE)
         run_relay(listen, to, Wan(rtt_s=rtt_ms / 1e3, jitter_s=jitter_ms / 1e3, bytes_per_s=mbit_per_s * 1e6 / 8))
 
 
@@ -137,7 +146,7 @@ def dashboard(file: FileOption = DEFAULT_FILE) -> None:
 
         grid, _path = settled(file)
         if not grid.dashboard:
-            _usage("the file has dashboard: ''; write an address, e.g. dashboard: 127.0.0.1:7500")
+            fail("the file has dashboard: ''; write an address, e.g. dashboard: 127.0.0.1:7500", code=EXIT_USAGE)
         raise typer.Exit(run(grid))
 
 
@@ -153,12 +162,12 @@ def up(
         from tradewind.lab.up import Places, run_up
 
         def ready(places: Places) -> None:
-            print_json(places) if as_json else print(welcome(places.gateways, places.models, places.dashboard))
+            print_json(places) if as_json else print(welcome(places.gateways, places.models, places.dashboard, file))
 
         raise typer.Exit(run_up(file, say=say, ready=ready, baseline=baseline))
 
 
-def welcome(gateways: dict[str, str], models: list[str], dashboard: str) -> str:
+def welcome(gateways: dict[str, str], models: list[str], dashboard: str, file: Path) -> str:
     """What a person wants to know of a grid that has just come up."""
     address = next(iter(gateways.values()), "http://...")
     model = models[0] if models else "MODEL"
@@ -166,8 +175,5 @@ def welcome(gateways: dict[str, str], models: list[str], dashboard: str) -> str:
     lines = [f"The grid is up. Clients speak to {', '.join(gateways.values())}; try:", ""]
     lines += [f"  curl {address}/v1/chat/completions -H 'content-type: application/json' -d '{body}'", ""]
     lines += [f"Live page: {dashboard}"] if dashboard else []
-    return "\n".join([*lines, "Ask with `tradewind status` or `tradewind top`; Ctrl-C ends everything."])
-
-
-def _usage(message: str) -> NoReturn:
-    fail(message, code=2)
+    of = "" if file == DEFAULT_FILE else f" -f {shlex.quote(str(file))}"
+    return "\n".join([*lines, f"Ask with `tradewind status{of}` or `tradewind top{of}`; Ctrl-C ends everything."])

@@ -29,9 +29,11 @@ class Bars(Watch):
             self._bars.start()
         return self
 
-    def __exit__(self, *_raised: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_raised: object) -> None:
         if self._is_terminal:
             self._bars.stop()
+        if kind is KeyboardInterrupt:
+            say(f"stopped after {self._did} of {self._of} trials; the same command goes on from there")
 
     def began(self, name: str, trials: int, reused: int) -> None:
         self._name, self._did, self._of, self._line_at_s = name, reused, trials, time.monotonic()

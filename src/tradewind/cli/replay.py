@@ -21,7 +21,7 @@ def replay(file: _File, as_json: JsonOption = False) -> None:
         try:
             found = replay_file(file)
         except CaptureError as error:
-            fail(f"{file}: {error}", code=EXIT_USAGE, as_json=as_json)
+            fail(f"{file}: {error}", code=EXIT_USAGE)
     if as_json:
         print_json({**asdict(found), "equal": found.equal})
     else:

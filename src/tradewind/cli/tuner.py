@@ -11,12 +11,14 @@ from tradewind.cli.options import (
     DEFAULT_FILE,
     EXIT_FAILED,
     EXIT_USAGE,
+    MAX_FACTOR,
     ControlOption,
     FileOption,
     JsonOption,
     explained,
     fail,
     print_json,
+    show,
 )
 
 if TYPE_CHECKING:
@@ -70,9 +72,7 @@ def history(
         if as_json:
             print_json(found)
         else:
-            from rich.console import Console
-
-            Console().print(history_table(found))
+            show(history_table(found))
 
 
 @app.command("freeze", epilog="Example: tradewind tuner freeze")
@@ -90,8 +90,10 @@ def thaw(file: FileOption = DEFAULT_FILE, control: ControlOption = "", as_json: 
 
 @app.command("set", epilog="Example: tradewind tuner set 1 0.5 --reason 'pretrain on yesterday'")
 def put(
-    rtt: Annotated[float, typer.Argument(help="Factor on the round trip to the cell.")],
-    queue: Annotated[float, typer.Argument(help="Factor on the wait for work before the request.")],
+    rtt: Annotated[float, typer.Argument(min=0, max=MAX_FACTOR, help="Factor on the round trip to the cell.")],
+    queue: Annotated[
+        float, typer.Argument(min=0, max=MAX_FACTOR, help="Factor on the wait for work before the request.")
+    ],
     file: FileOption = DEFAULT_FILE,
     control: ControlOption = "",
     reason: Annotated[str, typer.Option("--reason", help="Why, for whoever reads the history.")] = "",
@@ -124,9 +126,9 @@ def _agree(question: str, file: Path, control: str, *, yes: bool, as_json: bool)
     """Ask, beside what is in force now; exit unless the answer is yes."""
     if yes:
         return
-    if as_json:
-        fail("--json asks nothing: write --yes too", code=EXIT_USAGE, as_json=True)
-    with explained():
+    with explained(as_json=as_json):
+        if as_json:
+            fail("--json asks nothing: write --yes too", code=EXIT_USAGE)
         from tradewind.cli.tuner_orders import tuners
         from tradewind.cli.tuner_tables import status_lines
 

@@ -11,6 +11,7 @@ from tradewind.cli.options import (
     DEFAULT_FILE,
     EXIT_FAILED,
     EXIT_USAGE,
+    MAX_FACTOR,
     ControlOption,
     FileOption,
     JsonOption,
@@ -18,6 +19,7 @@ from tradewind.cli.options import (
     fail,
     print_json,
     say,
+    show,
 )
 
 if TYPE_CHECKING:
@@ -29,8 +31,12 @@ LOOK_EACH_S, SAY_EACH_S = 1.0, 15.0
 
 
 def check(
-    rtt: Annotated[float | None, typer.Option("--rtt", help="Factor on the round trip; default: as now.")] = None,
-    queue: Annotated[float | None, typer.Option("--queue", help="Factor on the wait; default: as now.")] = None,
+    rtt: Annotated[
+        float | None, typer.Option("--rtt", min=0, max=MAX_FACTOR, help="Factor on the round trip; default: as now.")
+    ] = None,
+    queue: Annotated[
+        float | None, typer.Option("--queue", min=0, max=MAX_FACTOR, help="Factor on the wait; default: as now.")
+    ] = None,
     requests: Annotated[
         int | None, typer.Option("--requests", min=8_000, max=200_000, help="Of the check; default: 8,000.")
     ] = None,
@@ -88,13 +94,13 @@ def _count(tuner: "Json", requests: int | None, change: float | None, *, as_json
     from tradewind.core.tuner.power import LEAST
 
     if requests is not None and change is not None:
-        fail("write --requests or --change, not both", code=EXIT_USAGE, as_json=as_json)
+        fail("write --requests or --change, not both", code=EXIT_USAGE)
     if change is None:
         return LEAST if requests is None else requests
     try:
         return requests_for(change / 100.0, tuner)
     except ValueError as error:
-        fail(str(error), as_json=as_json)
+        fail(str(error))
 
 
 def _agree(tuner: "Json", other: "Json", requests: int, *, yes: bool, as_json: bool) -> None:
@@ -105,7 +111,7 @@ def _agree(tuner: "Json", other: "Json", requests: int, *, yes: bool, as_json: b
     if yes:
         return
     if as_json:
-        fail("--json asks nothing: write --yes too", code=EXIT_USAGE, as_json=True)
+        fail("--json asks nothing: write --yes too", code=EXIT_USAGE)
     if not typer.confirm("Begin?", err=True):
         say("nothing was changed")
         raise typer.Exit(EXIT_FAILED)
@@ -139,12 +145,10 @@ def _show(check: "Json", *, as_json: bool) -> None:
     if as_json:
         print_json(check)
     else:
-        from rich.console import Console
-
         from tradewind.cli.tuner_check_text import answer_table, verdict
 
         if check.get("answer"):
-            Console().print(answer_table(check))
+            show(answer_table(check))
         print(verdict(check))
 
 

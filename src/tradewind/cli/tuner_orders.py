@@ -25,6 +25,7 @@ class TunerSeen:
     tuner: Json | None
     has_none: bool = False
     saved: bool | None = None  # after an order: it would survive a restart of this control
+    refused: bool = False  # it answers, and says no; to repeat the same order would change nothing
     problem: str = ""
 
     def as_json(self) -> dict[str, object]:
@@ -61,7 +62,7 @@ class TunerReport:
         out = []
         for item in self.seen:
             if item.tuner is None:
-                again = "" if item.has_none else f"; repeat the order when {item.control.name} is back"
+                again = "" if item.refused else f"; repeat the order when {item.control.name} is back"
                 out.append(f"{item.problem}{again}")
                 continue
             out.append(f"{item.control.name}: {state(item.tuner)}")
@@ -142,7 +143,11 @@ def _seen(control: Asked, path: str, send: Send) -> TunerSeen:
         reply = send(control.address, path)
     except AskFailed as error:
         return TunerSeen(
-            control=control, tuner=None, has_none=error.status == NO_TUNER, problem=f"{control.name}: {error}"
+            control=control,
+            tuner=None,
+            has_none=error.status == NO_TUNER,
+            refused=bool(error.status),
+            problem=f"{control.name}: {error}",
         )
     if not isinstance(reply, dict):
         return TunerSeen(control=control, tuner=None, problem=f"{control.name} answers something else than a tuner")

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tradewind.cli.options import DEFAULT_FILE, EXIT_USAGE, FileOption, JsonOption, explained, fail, print_json
+from tradewind.cli.options import (
+    DEFAULT_FILE,
+    EXIT_USAGE,
+    MAX_RATE_PER_S,
+    MAX_SPAN_S,
+    FileOption,
+    JsonOption,
+    explained,
+    fail,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from tradewind.core.tuner.box import Box
@@ -26,8 +36,10 @@ _Trace = Annotated[
     ),
 ]
 _Class = Annotated[str, typer.Option("--class", help="In place of a trace: one of `tradewind workload list`.")]
-_Rate = Annotated[float, typer.Option("--rate", min=0.0, help="Requests per second, with --class.")]
-_For = Annotated[float, typer.Option("--for", min=0.0, help="Seconds; of a trace, each seed takes a window so long.")]
+_Rate = Annotated[float, typer.Option("--rate", min=0.0, max=MAX_RATE_PER_S, help="Requests per second, with --class.")]
+_For = Annotated[
+    float, typer.Option("--for", min=0.0, max=MAX_SPAN_S, help="Seconds; of a trace, each seed takes a window so long.")
+]
 _Policy = Annotated[str, typer.Option("--policy", help="cost or gorgo; default: as the grid file says.")]
 _Model = Annotated[str, typer.Option("--model", help="Which pool, where the grid serves several.")]
 _Hardware = Annotated[
@@ -65,9 +77,9 @@ def pretrain(
 
     with explained(as_json=as_json):
         if bool(trace) == bool(workload):
-            fail("write --trace FILE, or --class NAME with --rate R", code=EXIT_USAGE, as_json=as_json)
+            fail("write --trace FILE, or --class NAME with --rate R", code=EXIT_USAGE)
         if workload and not rate:
-            fail(f"--class {workload} needs --rate, in requests per second", code=EXIT_USAGE, as_json=as_json)
+            fail(f"--class {workload} needs --rate, in requests per second", code=EXIT_USAGE)
         setup = Setup(
             grid=str(file),
             grid_hash=content_hash(str(file)),
@@ -86,7 +98,7 @@ def pretrain(
         try:
             found = _found(setup, searched, held, folder=results, jobs=jobs or os.cpu_count() or 1)
         except SetupError as error:
-            fail(str(error), code=EXIT_USAGE, as_json=as_json)
+            fail(str(error), code=EXIT_USAGE)
         command = _command(found, file)
         if as_json:
             print_json(_as_json(found, command))

@@ -2,13 +2,23 @@
 
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tradewind.cli.options import EXIT_FAILED, EXIT_USAGE, explained, fail, print_json, say
+from tradewind.cli.options import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    MAX_RATE_PER_S,
+    MAX_SPAN_S,
+    MAX_WAIT_S,
+    console,
+    explained,
+    fail,
+    print_json,
+    say,
+)
 
 if TYPE_CHECKING:
     from tradewind.lab.experiments.what_if.setup import Setup
@@ -23,8 +33,10 @@ _Trace = Annotated[
     ),
 ]
 _Class = Annotated[str, typer.Option("--class", help="In place of a trace: one of `tradewind workload list`.")]
-_Rate = Annotated[float, typer.Option("--rate", min=0.0, help="Requests per second, with --class.")]
-_For = Annotated[float, typer.Option("--for", min=0.0, help="Seconds; of a trace, each seed takes a window so long.")]
+_Rate = Annotated[float, typer.Option("--rate", min=0.0, max=MAX_RATE_PER_S, help="Requests per second, with --class.")]
+_For = Annotated[
+    float, typer.Option("--for", min=0.0, max=MAX_SPAN_S, help="Seconds; of a trace, each seed takes a window so long.")
+]
 _WhatIf = Annotated[
     list[str],
     typer.Option(
@@ -41,7 +53,8 @@ _Hardware = Annotated[
 _Rtt = Annotated[list[str], typer.Option("--rtt", help="SITE-SITE=TIME or TIME, e.g. east-west=40ms; repeatable.")]
 _Disturbance = Annotated[str, typer.Option("--disturbance", help="What goes wrong meanwhile, e.g. D or one-slow.")]
 _Slo = Annotated[
-    float, typer.Option("--slo-ttft", min=0.001, help="Goodput counts first tokens within so many seconds.")
+    float,
+    typer.Option("--slo-ttft", min=0.001, max=MAX_WAIT_S, help="Goodput counts first tokens within so many seconds."),
 ]
 _Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many runs of each.")]
 _First = Annotated[int, typer.Option("--first-seed", help="The seeds are this one and those after it.")]
@@ -148,8 +161,6 @@ def _command(setup: "Setup", what_ifs: list[str]) -> str:
 
 def _run(made: "Experiment", options: "Options", *, slo_ttft_s: float, folder: Path, jobs: int) -> "Report":
     """All runs, then the table, a sentence for each what-if, and what was assumed."""
-    from rich.console import Console
-
     from tradewind.cli.progress import Bars
     from tradewind.lab.experiments.what_if.answer import sentences
     from tradewind.lab.experiments.what_if.experiment import arms_table
@@ -158,10 +169,10 @@ def _run(made: "Experiment", options: "Options", *, slo_ttft_s: float, folder: P
 
     with Bars() as watch:
         done = run_experiment(made, options, live=False, folder=folder, jobs=jobs, watch=watch)
-    console = Console(width=None if sys.stdout.isatty() else 180)
+    screen = console()
     if done.rows:
-        console.print(made.title, style="bold", highlight=False)
-        console.print(arms_table(done.rows, slo_ttft_s=slo_ttft_s))
+        screen.print(made.title, style="bold", highlight=False)
+        screen.print(arms_table(done.rows, slo_ttft_s=slo_ttft_s))
         for line in sentences(done.rows):
             print(line)
     print(f"{made.notes}\n{footer(done)}", flush=True)

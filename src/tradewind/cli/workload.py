@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tradewind.cli.options import EXIT_USAGE, JsonOption, explained, fail, print_json
+from tradewind.cli.options import EXIT_USAGE, MAX_RATE_PER_S, MAX_SPAN_S, JsonOption, explained, fail, print_json, show
 
 if TYPE_CHECKING:
     from tradewind.workload.stats import TraceStats
@@ -23,7 +23,6 @@ BlockOption = Annotated[
 @app.command("list", epilog="Example: tradewind workload list")
 def list_workloads(as_json: JsonOption = False) -> None:
     """Every workload that can be made, its shape, and what its prompts share."""
-    from rich.console import Console
     from rich.table import Table
 
     from tradewind.workload.named import listing
@@ -35,7 +34,7 @@ def list_workloads(as_json: JsonOption = False) -> None:
     table = Table("workload", "shape", "shared between prompts")
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    show(table)
 
 
 @app.command(epilog="Example: tradewind workload stats conversation_trace.jsonl.gz")
@@ -53,7 +52,7 @@ def stats(
         try:
             found = trace_stats(read_trace(file, block_tokens=block_tokens))
         except TraceError as error:
-            fail(str(error), code=EXIT_USAGE, as_json=as_json)
+            fail(str(error), code=EXIT_USAGE)
     if as_json:
         print_json(found)
     else:
@@ -64,8 +63,10 @@ def stats(
 def make(
     name: Annotated[str, typer.Argument(help="One of `tradewind workload list`.")],
     out: Annotated[Path, typer.Option("--out", help="The file to write: NAME.jsonl or NAME.jsonl.gz.")],
-    rate_per_s: Annotated[float, typer.Option("--rate", min=0.001, help="Requests per second.")] = 4.0,
-    for_s: Annotated[float, typer.Option("--for", min=0.1, help="Seconds of arrivals.")] = 120.0,
+    rate_per_s: Annotated[
+        float, typer.Option("--rate", min=0.001, max=MAX_RATE_PER_S, help="Requests per second.")
+    ] = 4.0,
+    for_s: Annotated[float, typer.Option("--for", min=0.1, max=MAX_SPAN_S, help="Seconds of arrivals.")] = 120.0,
     seed: Annotated[int, typer.Option("--seed", help="Same seed, same trace.")] = 1,
     arrivals: ArrivalsOption = "poisson",
     as_json: JsonOption = False,
@@ -76,14 +77,14 @@ def make(
     from tradewind.workload.named import make_trace
     from tradewind.workload.stats import trace_stats
 
-    if not out.name.removesuffix(".gz").endswith(".jsonl"):
-        fail(f"{out}: write {FORMS.partition(' for')[0]} after --out", code=EXIT_USAGE, as_json=as_json)
     with explained(as_json=as_json):
+        if not out.name.removesuffix(".gz").endswith(".jsonl"):
+            fail(f"{out}: write {FORMS.partition(' for')[0]} after --out", code=EXIT_USAGE)
         try:
             process = parse_arrivals(arrivals)
             trace = make_trace(name, seed=seed, rate_per_s=rate_per_s, for_s=for_s, arrivals=process)
         except ValueError as error:
-            fail(str(error), code=EXIT_USAGE, as_json=as_json)
+            fail(str(error), code=EXIT_USAGE)
         if not trace.requests:
             fail(f"no request within {for_s:g} s at {rate_per_s:g}/s; write more of either", code=EXIT_USAGE)
         write_trace(out, trace)
@@ -95,17 +96,13 @@ def make(
 
 
 def _print_stats(name: str, found: "TraceStats") -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("", *("mean", "p50", "p95", "p99", "most"), title=name, title_justify="left")
     for what, lengths in (("prompt tokens", found.prompt_tokens), ("output tokens", found.output_tokens)):
         numbers = (lengths.mean, lengths.p50, lengths.p95, lengths.p99, lengths.most)
         table.add_row(what, *(f"{number:,.0f}" for number in numbers))
-    console = Console()
-    console.print(table)
-    for line in stats_lines(found):
-        console.print(line, highlight=False)
+    show(table, *stats_lines(found))
 
 
 def stats_lines(found: "TraceStats") -> list[str]:

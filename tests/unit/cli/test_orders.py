@@ -76,6 +76,18 @@ def test_a_control_that_does_not_know_the_cell_holds_nothing() -> None:
     assert not given(a=UNKNOWN, b=UNKNOWN).complete
 
 
+def test_a_refusal_is_not_told_as_an_absence() -> None:
+    """`drain` without a token was answered 401, and advised to wait until control is back."""
+    text = "\n".join(given(a=OBEYED, b=AskFailed("answers 401: token", status=401)).lines())
+    assert "answers 401: token; the drain holds where control a is heard." in text
+    assert "is back" not in text
+
+
+def test_a_cell_that_nobody_knows_is_told_with_where_to_look() -> None:
+    assert "`tradewind status` shows the cells that there are" in given(a=UNKNOWN, b=UNKNOWN).lines()[-1]
+    assert len(given(a=UNKNOWN, b=OBEYED).lines()) == 2
+
+
 def test_what_is_not_saved_is_said() -> None:
     report = given(a={**OBEYED, "saved": False})
     assert report.complete

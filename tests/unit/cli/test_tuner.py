@@ -154,6 +154,7 @@ def test_what_is_refused_or_not_saved_is_told(tmp_path: Path, stack: ExitStack) 
     done = rig.run("set", "9", "1", "--yes")
     assert done.exit_code == 1
     assert "must be between 0.05 and 2" in done.output
+    assert "repeat the order" not in done.output, "it answers: to repeat the order would change nothing"
     assert "a restart of control a would forget it" in rig.run("freeze").output
 
 

@@ -55,4 +55,4 @@ def test_stats_of_a_bad_file_name_file_and_line(tmp_path: Path) -> None:
     result = invoke("stats", str(path), "--json")
     assert result.exit_code == 2
     assert "bad.jsonl, line 2" in json.loads(result.stdout)["error"]["message"]
-    assert invoke("stats", str(tmp_path / "none.jsonl")).exit_code == 1
+    assert invoke("stats", str(tmp_path / "none.jsonl")).exit_code == 2
