@@ -169,6 +169,9 @@ class _Reading:
             return None
         series = [sample for sample in present if _passes(sample, rule.where)] if rule.where else present
         if not series:
+            absent = next((label for label, _ in rule.where if all(s.label(label) is None for s in present)), "")
+            if absent:
+                raise _Unusable(f"{full} has no label {absent}")
             if rule.zero_if_filtered:
                 return 0.0
             raise _Unusable(f"{full} has no series with {rule.where[0][0]}={rule.where[0][1]}")

@@ -15,6 +15,7 @@ Labels = tuple[tuple[str, str], ...]
 MAX_LINE_BYTES = 16 * 1024
 MAX_SERIES = 4096  # per page, of wanted names; more is counted as bad lines
 MAX_REMEMBERED_HEADS = 8192
+MAX_REMEMBERED_BYTES = 2048  # of one head; vLLM's longest has 1 KB
 SHORTER_PAGES_TO_BELIEVE = 3
 LAYOUT_PAGES = 30  # a page's layout is trusted for so many pages, then looked at in full again
 
@@ -172,6 +173,8 @@ class PageParser:
         return head if line.startswith(head) and b" " not in line[len(head) :] else None
 
     def _remember(self, head: bytes, series: Series) -> None:
+        if len(head) > MAX_REMEMBERED_BYTES:
+            return
         if len(self._heads) >= MAX_REMEMBERED_HEADS:
             self._heads.clear()
         self._heads[head] = series

@@ -424,6 +424,13 @@ def test_5xx_responses_are_counted_and_their_absence_is_a_true_zero() -> None:
     assert read(bad).reading.server_errors_total == 3.0
 
 
+def test_responses_by_another_label_are_not_a_zero() -> None:
+    page = 'vllm:num_requests_waiting 0\nhttp_requests_total{code="200",method="post"} 5\n'
+    scrape = read(page + 'http_requests_total{code="500",method="post"} 4\n')
+    assert scrape.reading.server_errors_total is None
+    assert reason(scrape, "server_errors_total") == "http_requests_total has no label status"
+
+
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [

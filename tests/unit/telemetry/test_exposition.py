@@ -1,6 +1,7 @@
 """Prometheus text, line by line."""
 
 import math
+import tracemalloc
 
 import pytest
 
@@ -128,6 +129,17 @@ def test_a_page_of_nothing_but_series_takes_no_longer_than_the_bound(monkeypatch
     page = "".join(f'up{{n="{number}"}} 1\n' for number in range(10 * MAX_SERIES))
     assert PageParser(PARSER_NAMES).parse(page.encode()).bad_lines == 9 * MAX_SERIES
     assert parsed[0] == MAX_SERIES
+
+
+def test_a_peer_whose_labels_are_long_and_never_the_same_fills_no_memory() -> None:
+    parser = PageParser(PARSER_NAMES)
+    tracemalloc.start()
+    for number in range(40):
+        page = "".join(f'up{{a="{number}-{line}-{"x" * 15_000}"}} 1\n' for line in range(50))
+        assert len(parser.parse(page.encode()).samples["up"]) == 50
+    held_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held_bytes < 8 * 2**20, "of 30 MB of labels"
 
 
 def test_a_page_read_twice_gives_the_same_values_again() -> None:
