@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from tests.fakes.engine import CHAT, FakeEngine, Reply, SeenRequest, json_reply,
 from tests.fakes.views import ViewControl, ready_cell
 from tests.support.envoy import running_envoy
 from tests.support.gateway import Answer, Load, Rig, gateway_rig
-from tradewind.gateway.files import envoy_config
+from tradewind.gateway.files import bootstrap_path, envoy_config
 from tradewind.model.cell import CellState
 
 TOO_LONG = {
@@ -199,6 +200,23 @@ def test_an_envoy_that_restarts_while_control_is_dead_gets_its_configuration(tmp
         with running_envoy(envoy_config(rig.config, rig.gateway), directory):
             rig.until(lambda: rig.ask().status == 200)
             assert {answer.status for answer in rig.ask_many(["hi"] * 20)} == {200}
+
+
+def test_fc_40_the_state_folder_goes_and_an_envoy_that_restarts_is_served_all_the_same(tmp_path: Path) -> None:
+    with fleet(tmp_path) as grid:
+        rig = grid.rig
+        shutil.rmtree(rig.config.state_dir)
+        assert {answer.status for answer in rig.ask_many(["hi"] * 20)} == {200}
+        rig.until(lambda: bootstrap_path(rig.config, rig.gateway.id).exists())
+        assert rig.envoy is not None
+        rig.envoy.process.kill()
+        rig.envoy.process.wait()
+        directory = tmp_path / "second"
+        directory.mkdir()
+        with running_envoy(envoy_config(rig.config, rig.gateway), directory):
+            rig.until(lambda: rig.ask().status == 200)
+            assert {answer.status for answer in rig.ask_many(["hi"] * 20)} == {200}
+        assert [name for name, _ in rig.events()].count("socket.renewed") == 2
 
 
 def test_fc_41_a_cut_agent_link_keeps_the_cell_and_both_cut_removes_it(tmp_path: Path) -> None:

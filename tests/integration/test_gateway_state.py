@@ -11,8 +11,10 @@ from envoy.service.accesslog.v3 import als_pb2
 
 from tests.fakes.engine import FakeEngine
 from tests.fakes.views import ViewControl, ready_cell
+from tests.support.envoy import free_port
 from tests.support.gateway import gateway_rig
 from tests.support.loglines import line, message
+from tradewind.config.schema import GatewayConfig
 from tradewind.gateway.files import socket_path
 from tradewind.model.cell import CellState
 
@@ -193,10 +195,23 @@ def send_entries(socket: str, count: int, port: int) -> None:
         call(iter([data] * (count // 100)), timeout=120)
 
 
-def test_an_admin_address_in_use_is_said_and_ends_the_process(tmp_path: Path) -> None:
+def test_what_is_in_the_way_of_a_gateway_is_said_and_ends_it_before_it_touches_anything(tmp_path: Path) -> None:
+    """Its admin address, its folder in use by a twin, and a folder that cannot be."""
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file")
     with ViewControl() as control, gateway_rig(tmp_path, [control.address], envoy=False) as rig:
-        second = subprocess.run(rig.argv, capture_output=True, timeout=60, check=False)
-        assert second.returncode == 1
-        last = second.stderr.decode().strip().splitlines()[-1]
-        assert "gateway.cannot_start" in last
-        assert rig.gateway.admin in last
+        elsewhere = GatewayConfig(id="gw", site="east", listen="127.0.0.1:1", admin=f"127.0.0.1:{free_port()}")
+        cases = {
+            rig.gateway.admin: msgspec.structs.replace(rig.config, state_dir=str(tmp_path / "other")),
+            "gateway.lock is held": msgspec.structs.replace(rig.config, gateways=[elsewhere]),
+            "Not a directory": msgspec.structs.replace(rig.config, state_dir=str(blocked), gateways=[elsewhere]),
+        }
+        for expected, config in cases.items():
+            rig.grid_file.with_name("second.json").write_bytes(msgspec.json.encode(config))
+            argv = [*rig.argv[:-2], str(rig.grid_file.with_name("second.json")), "gw"]
+            second = subprocess.run(argv, capture_output=True, timeout=60, check=False)
+            assert second.returncode == 1
+            last = second.stderr.decode().strip().splitlines()[-1]
+            assert "gateway.cannot_start" in last
+            assert expected in last
+        assert socket_path(rig.config, "gw").exists()

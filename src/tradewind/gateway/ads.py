@@ -18,6 +18,7 @@ from tradewind.xds.stream import CLUSTER_WAIT_S, NodeMemory, XdsStream
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 MAX_NODES = 64  # memories of nodes that are gone; the oldest is forgotten
 MAX_STREAMS = 64
+MAX_SERVERS = 4  # whose socket file has gone, and the one that listens
 _MAX_REQUEST_BYTES = 16 * 1024 * 1024  # a NACK may quote the whole resource
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MAX_REQUEST_BYTES),
@@ -88,7 +89,7 @@ class AdsServer:
         self._on_event = on_event or (lambda event: None)
         self._handlers = tuple(handlers)
         self._clock = clock
-        self._server: grpc.aio.Server | None = None
+        self._servers: list[grpc.aio.Server] = []  # the last one listens, those before serve what is open on them
         self._snapshot: Snapshot | None = None
         self._nodes: dict[str, NodeMemory] = {}
         self._streams: dict[XdsStream, asyncio.Event] = {}
@@ -101,16 +102,24 @@ class AdsServer:
             os.unlink(self._path)
         server = grpc.aio.server(options=_OPTIONS)
         server.add_generic_rpc_handlers((self._ads_handler(), *self._handlers))
-        server.add_insecure_port(f"unix:{self._path}")
+        try:
+            server.add_insecure_port(f"unix:{self._path}")
+        except RuntimeError as error:  # of gRPC, which keeps the reason to itself
+            raise OSError(f"cannot listen on {self._path}") from error
         await server.start()
         os.chmod(self._path, 0o600)
-        self._server = server
+        self._servers.append(server)
+
+    async def start_again(self) -> None:
+        """Listen anew, the socket file having gone; streams that are open go on."""
+        while len(self._servers) >= MAX_SERVERS:
+            await self._servers.pop(0).stop(0.0)
+        await self.start()
 
     async def stop(self, *, grace_s: float = 0.0) -> None:
         """End all streams; Envoy keeps its configuration."""
-        if self._server is not None:
-            await self._server.stop(grace_s)
-            self._server = None
+        while self._servers:
+            await self._servers.pop().stop(grace_s)
 
     def publish(self, snapshot: Snapshot) -> None:
         """Make every connected Envoy converge to this; the latest wins."""

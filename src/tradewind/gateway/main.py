@@ -34,11 +34,13 @@ from tradewind.gateway.pick.explain import Explanation, explain
 from tradewind.gateway.pick.server import PickServer
 from tradewind.gateway.reload import ConfigWatch
 from tradewind.gateway.shapeprobe import ShapeProber
+from tradewind.gateway.sockets import keep_sockets
 from tradewind.gateway.status import GatewayStatus
 from tradewind.gateway.worker import Worker
 from tradewind.model.routing import ProbeOrder
 from tradewind.runtime.log import log_event, setup_logging
 from tradewind.runtime.loop import LoopLag, run_until_signal
+from tradewind.runtime.onlyone import only_one
 from tradewind.runtime.web import serve_app
 from tradewind.telemetry.fetch import sleep_or
 from tradewind.xds import types
@@ -128,11 +130,15 @@ class Shell:
             except OSError as error:
                 raise CannotStart(f"admin address {worker.gateway.admin}: {error.strerror or error}") from error
             restored = worker.restore()
-            await self._ads.start()  # before any pick: the outcome of each comes over the same socket
-            await self._picker.start()
+            try:
+                await self._ads.start()  # before any pick: the outcome of each comes over the same socket
+                await self._picker.start()
+            except OSError as error:
+                raise CannotStart(f"its sockets in {gateway_dir(worker.config, worker.gateway.id)}: {error}") from error
             await self._start_epp()
             self._sync_links()
-            for task in (self._save(), self._flush(), self._watch_config()):
+            sockets = keep_sockets(worker, self._ads, self._picker)
+            for task in (self._save(), self._flush(), self._watch_config(), sockets):
                 self._spawn(task)
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
             collect_less_often()
@@ -350,9 +356,16 @@ def run(config: GridConfig, gateway_id: str, *, grid_file: Path | None = None) -
             "grid", [Problem(where="$.gateways", what=f"no gateway {gateway_id!r}", write=f"one of {known}")]
         )
     setup_logging(f"gateway/{gateway_id}")
-    prepare(config, gateway)
-    findings = find_out(gateway, executable(), gateway_dir(config, gateway.id))
-    return run_until_signal(serve(config, gateway, grid_file=grid_file or resolved_path(config), findings=findings))
+    folder = gateway_dir(config, gateway.id)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(only_one(folder / "gateway.lock", what=f"gateway {gateway_id!r}"))
+            prepare(config, gateway)
+            findings = find_out(gateway, executable(), folder)
+        except OSError as error:
+            log_event(log, "gateway.cannot_start", level=logging.ERROR, reason=error)
+            return 1
+        return run_until_signal(serve(config, gateway, grid_file=grid_file or resolved_path(config), findings=findings))
 
 
 async def serve(config: GridConfig, gateway: GatewayConfig, *, grid_file: Path, findings: Findings) -> int:

@@ -1,6 +1,7 @@
 """A bounded NDJSON log of requests, two files at most; never a prompt, never a key."""
 
 import logging
+import os
 from collections import deque
 from pathlib import Path
 
@@ -98,6 +99,20 @@ def _pick_of(outcome: Outcome, sent: Sent | None) -> PickLine:
     )
 
 
+def _append(path: Path, data: bytes) -> None:
+    """All of `data` or nothing: half a line would spoil the next one, too. A line that a kill cut is ended first."""
+    with path.open("a+b", buffering=0) as out:
+        size = os.fstat(out.fileno()).st_size
+        cut = size > 0 and os.pread(out.fileno(), 1, size - 1) != b"\n"
+        left = memoryview(b"\n" + data if cut else data)
+        try:
+            while left:
+                left = left[out.write(left) :]
+        except OSError:
+            out.truncate(size)
+            raise
+
+
 class RequestLog:
     """Collects lines in memory and appends them in batches."""
 
@@ -127,8 +142,7 @@ class RequestLog:
         try:
             self._rotate(len(data))
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab") as out:
-                out.write(data)
+            _append(self._path, data)
             self._last_error = ""
         except OSError as error:
             self.dropped += len(lines)

@@ -51,12 +51,12 @@ class Moment:
 
 
 class _OnDisk(msgspec.Struct, frozen=True, kw_only=True):
-    """A SavedState as written; `memory` is read apart."""
+    """A SavedState as written; `memory` is read apart. Where cells or routing are missing, they are not empty."""
 
-    format: int = FORMAT
-    gateway_id: str = ""
-    cells: tuple[CellView, ...] = ()
-    routing: Routing = Routing()
+    format: int
+    gateway_id: str
+    cells: tuple[CellView, ...]
+    routing: Routing
     weights: tuple[tuple[str, int], ...] = ()
     memory: msgspec.Raw = msgspec.Raw(b"null")
     order: TuningOrder | None = None
@@ -96,7 +96,7 @@ class SavedView:
             state = msgspec.json.decode(self.path.read_bytes(), type=_OnDisk)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, msgspec.MsgspecError, AssertionError) as error:
+        except (OSError, ValueError, msgspec.MsgspecError, AssertionError, RecursionError) as error:
             self._failed("saved_view.unusable", error)
             return None
         if state.format != FORMAT or state.gateway_id != self._gateway_id:
@@ -118,7 +118,7 @@ class SavedView:
             return Memory()
         try:
             memory = msgspec.json.decode(state.memory, type=Memory | None)
-        except (ValueError, msgspec.MsgspecError) as error:
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             self._failed("saved_view.memory_unusable", error)
             return Memory()
         return Memory() if memory is None else memory.aged(lay_s)

@@ -21,7 +21,7 @@ def only_one(lock: Path, *, what: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(lock, os.O_RDONLY | os.O_CREAT, 0o644)
             stack.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

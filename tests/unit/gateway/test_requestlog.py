@@ -1,6 +1,8 @@
 """The request log: bounded, rotated, never fatal, and without anything a client typed but ids and model names."""
 
 import json
+import resource
+import signal
 from pathlib import Path
 
 import msgspec
@@ -95,3 +97,33 @@ def test_a_disk_that_refuses_costs_lines_only(tmp_path: Path) -> None:
     log.add(line_of(OUTCOME, at_unix_s=0.0))
     log.write(log.take())
     assert log.dropped == 1
+
+
+def test_fc_40_a_disk_that_fills_up_leaves_no_half_line_and_its_space_is_used_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "requests.ndjson"
+    log = RequestLog(path)
+    log.write([line_of(OUTCOME, at_unix_s=1.0)])
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 50, limit[1]))  # room for half a line
+    try:
+        for _ in range(3):
+            log.write([line_of(OUTCOME, at_unix_s=2.0)] * 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+    log.write([line_of(OUTCOME, at_unix_s=3.0)])
+    assert [json.loads(text)["at_unix_s"] for text in path.read_text().splitlines()] == [1.0, 3.0]
+    assert log.dropped == 6
+    assert caplog.text.count("request_log.not_written") == 1
+
+
+def test_a_line_that_a_kill_has_cut_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "requests.ndjson"
+    path.write_text('{"at_unix_s":1.0,"id":"r')
+    RequestLog(path).write([line_of(OUTCOME, at_unix_s=2.0)])
+    cut, whole = path.read_text().splitlines()
+    assert cut == '{"at_unix_s":1.0,"id":"r'
+    assert json.loads(whole)["at_unix_s"] == 2.0

@@ -44,7 +44,20 @@ def test_round_trip(tmp_path: Path) -> None:
     assert saved.failures == 0
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff\xfe", b'{"cells": [{"state": "dancing"}]}', b"null"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff\xfe",
+        b'{"cells": [{"state": "dancing"}]}',
+        b"null",
+        b'{"a": ' + b"[" * 200_000,
+        b'{"format": 1, "gateway_id": "gw"}',  # what is missing is not empty: Envoy would be told to forget all cells
+        b'{"format": 1, "gateway_id": "gw", "cells": []}',
+    ],
+)
 def test_fc_40_a_corrupt_file_is_said_and_survived(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "view.json"
     path.write_bytes(text)
@@ -59,6 +72,18 @@ def test_fc_40_a_weight_that_envoy_would_refuse_is_not_taken_from_disk(tmp_path:
     saved.store(STATE)
     saved.path.write_bytes(saved.path.read_bytes().replace(b'"weight":7', b'"weight":0'))
     assert saved.load() is None
+
+
+def test_memory_nested_without_end_costs_the_view_nothing(tmp_path: Path) -> None:
+    saved = SavedView(tmp_path / "view.json", "gw")
+    saved.store(STATE)
+    begin, _, _ = saved.path.read_bytes().partition(b'"memory":')
+    deep = b"[" * 100_000 + b"]" * 100_000
+    saved.path.write_bytes(begin + b'"memory":' + deep + b"}")
+    state = saved.load()
+    assert saved.failures == 1
+    if state is not None:  # the whole file is refused where the reader may not go so deep at all
+        assert (state.cells, state.memory) == (STATE.cells, Memory())
 
 
 def test_the_file_of_another_gateway_is_not_used(tmp_path: Path) -> None:
@@ -144,7 +169,7 @@ def test_fc_40_experience_that_cannot_be_read_costs_the_view_nothing(tmp_path: P
 
 def test_a_file_from_before_there_was_experience_is_used(tmp_path: Path) -> None:
     saved = SavedView(tmp_path / "view.json", "gw")
-    saved.path.write_bytes(b'{"format":1,"gateway_id":"gw"}')
+    saved.path.write_bytes(b'{"format":1,"gateway_id":"gw","cells":[],"routing":{}}')
     state = saved.load()
     assert state is not None
     assert state.memory == Memory()

@@ -70,6 +70,12 @@ class PickServer:
         self._server = await loop.create_unix_server(lambda: _Connection(self), self._path, backlog=MAX_CONNECTIONS)
         os.chmod(self._path, 0o600)
 
+    async def start_again(self) -> None:
+        """Listen anew, the socket file having gone; connections that are open go on."""
+        if self._server is not None:
+            self._server.close()
+        await self.start()
+
     async def stop(self) -> None:
         """Close the socket and every connection."""
         if self._server is None:
@@ -78,7 +84,7 @@ class PickServer:
         for connection in list(self.connections):
             connection.close()
         await self._server.wait_closed()
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # gone already, or on a disk that has become read-only
             os.unlink(self._path)
 
 
