@@ -215,7 +215,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._end_of_stream()
+        self._end_of_stream(broken=exc is not None)
         if self._on_lost is not None and not self._closed_here:
             self._on_lost()
 
@@ -243,12 +243,12 @@ class HttpConnection(asyncio.Protocol):
         exchange.complete = True
         self._finish(exchange, whole=True, reusable=bool(exchange.parser.should_keep_alive()))
 
-    def _end_of_stream(self) -> None:
+    def _end_of_stream(self, *, broken: bool) -> None:
         exchange = self._exchange
         if exchange is None or exchange.complete:
             return
         lengths = ("content-length", "transfer-encoding")
-        if exchange.headers_done and not any(name in exchange.headers for name in lengths):
+        if not broken and exchange.headers_done and not any(name in exchange.headers for name in lengths):
             self._finish(exchange, whole=False, reusable=False)
         else:
             what = "before an answer" if exchange.first_byte_s is None else "inside the answer"

@@ -11,6 +11,7 @@ from tradewind.telemetry.dcgm import GpuScrape
 from tradewind.telemetry.engine_metrics import EngineScrape
 
 MAX_UNKNOWN = 64  # a heartbeat names no more than these
+MAX_GPU_NAME = 64  # characters: where none are named in the grid file, a page may call them what it likes
 
 DCGM_FALLBACK = "dcgm_fallback"  # GPU telemetry is asked for and cannot be trusted now
 GPU_FROZEN = "gpu_frozen"  # the exporter answers with values that stand still under work
@@ -151,7 +152,9 @@ class CellTelemetry:
         unknown = list(scrape.unknown)
         if scrape.missing:
             flags.add(GPU_MISSING)
-            unknown.extend(UnknownSignal(signal=f"gpu {gpu}", reason="not on the page") for gpu in scrape.missing)
+            unknown.extend(
+                UnknownSignal(signal=f"gpu {gpu[:MAX_GPU_NAME]}", reason="not on the page") for gpu in scrape.missing
+            )
         return scrape.reading, unknown, flags
 
     def _frozen_values(self) -> str:

@@ -135,6 +135,17 @@ def test_missing_gpus_are_named() -> None:
     assert reasons(telemetry.unknown)["gpu GPU-B"] == "not on the page"
 
 
+def test_what_a_page_calls_its_gpus_does_not_fill_a_heartbeat() -> None:
+    cell, reader = CellTelemetry(scrape_s=1.0, gpu_source=True), DcgmReader()
+    names = [f"{number}{'x' * 10_000}" for number in range(100)]
+    for gpus in (names, names[:1]):
+        page = "".join(f'DCGM_FI_DEV_GPU_TEMP{{UUID="{gpu}"}} 40\n' for gpu in gpus)
+        cell.gpu_hit(reader.read(page.encode()), 0.0)
+    unknown = cell.telemetry(0.0).unknown
+    assert len(unknown) == 64
+    assert sum(len(entry.signal) + len(entry.reason) for entry in unknown) < 64 * 200
+
+
 def test_an_unreadable_engine_page_is_flagged_when_its_values_are_gone() -> None:
     cell = CellTelemetry(scrape_s=1.0, gpu_source=False)
     cell.engine_hit(engine(), 0.0)
