@@ -12,6 +12,7 @@ from tradewind.config.check_gate import gate_problems
 from tradewind.config.check_kv import kv_problems
 from tradewind.config.check_pick import pick_problems
 from tradewind.config.check_tuner import tuner_problems
+from tradewind.config.check_values import value_problems
 from tradewind.config.errors import ConfigError, Problem
 from tradewind.config.schema import GridConfig
 from tradewind.core.pick.policies.own import path_of
@@ -20,9 +21,6 @@ from tradewind.engine.profiles import PROFILES
 Checks = Iterator[Problem]
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # ids become file names and metric labels
-
-MAX_PATH_TIMEOUT_S = 86_400.0  # the kernel counts milliseconds in an int
-LEAST_KV_TOKENS = 32  # of an emulated engine: two blocks, one for a prompt and one for what follows it
 
 NVML_URL = "nvml:"  # in place of an exporter's address: the agent reads its own host's GPUs
 
@@ -247,60 +245,8 @@ def _kv(grid: GridConfig) -> Checks:
     yield from kv_problems(grid)
 
 
-def _numbers(grid: GridConfig) -> Checks:
-    for where, value, least in _bounded_numbers(grid):
-        if not value >= least or value == float("inf"):
-            yield Problem(where=where, what=f"{value:g} is out of range", write=f"a number from {least:g}")
-    for index, gateway in enumerate(grid.gateways):
-        if gateway.limits.path_timeout_s > MAX_PATH_TIMEOUT_S:
-            yield Problem(
-                where=f"$.gateways[{index}].limits.path_timeout_s",
-                what=f"{gateway.limits.path_timeout_s:g} is out of range",
-                write=f"seconds, {MAX_PATH_TIMEOUT_S:g} at most; 0 = keep-alive alone",
-            )
-
-
-def _bounded_numbers(grid: GridConfig) -> Iterator[tuple[str, float, float]]:
-    for index, control in enumerate(grid.controls):
-        yield f"$.controls[{index}].heartbeat_ttl_s", control.heartbeat_ttl_s, 0.05
-    for index, gateway in enumerate(grid.gateways):
-        at, limits = f"$.gateways[{index}]", gateway.limits
-        yield f"{at}.slo_ttft_s", gateway.slo_ttft_s, 0.001
-        yield f"{at}.gamma", gateway.gamma, 0.0
-        yield f"{at}.envoy_concurrency", gateway.envoy_concurrency, 1
-        yield f"{at}.limits.connect_timeout_s", limits.connect_timeout_s, 0.01
-        yield f"{at}.limits.path_timeout_s", limits.path_timeout_s, 0
-        yield f"{at}.limits.stream_idle_timeout_s", limits.stream_idle_timeout_s, 0
-        yield f"{at}.limits.upstream_idle_timeout_s", limits.upstream_idle_timeout_s, 0
-        yield f"{at}.limits.request_buffer_bytes", limits.request_buffer_bytes, 65_536
-        yield f"{at}.limits.max_concurrent_requests", limits.max_concurrent_requests, 1
-        yield f"{at}.limits.retries", limits.retries, 0
-        yield f"{at}.pick.timeout_s", gateway.pick.timeout_s, 0.001
-        yield f"{at}.pick.max_body_bytes", gateway.pick.max_body_bytes, 1024
-        yield f"{at}.first_token.timeout_factor", gateway.first_token.timeout_factor, 0
-        yield f"{at}.first_token.timeout_min_s", gateway.first_token.timeout_min_s, 0.1
-        yield f"{at}.first_token.hedge.after_s", gateway.first_token.hedge.after_s, 0.05
-    for index, agent in enumerate(grid.agents):
-        yield f"$.agents[{index}].interval_s", agent.interval_s, 0.05
-        yield f"$.agents[{index}].scrape_s", agent.scrape_s, 0.05
-        yield f"$.agents[{index}].liveness_s", agent.liveness_s, 0.05
-    yield from _emulated_numbers(grid)
-
-
-def _emulated_numbers(grid: GridConfig) -> Iterator[tuple[str, float, float]]:
-    if grid.emulation is None:
-        return
-    for index, path in enumerate(grid.emulation.wan):
-        for key, value in (("rtt_ms", path.rtt_ms), ("jitter_ms", path.jitter_ms), ("mbit_per_s", path.mbit_per_s)):
-            yield f"$.emulation.wan[{index}].{key}", value, 0
-    for index, engine in enumerate(grid.emulation.engines):
-        at = f"$.emulation.engines[{index}]"
-        yield f"{at}.max_model_len", engine.max_model_len, 1
-        yield f"{at}.max_num_seqs", engine.max_num_seqs, 1
-        yield f"{at}.max_num_queued_reqs", engine.max_num_queued_reqs, 0
-        if engine.kv_capacity_tokens:
-            yield f"{at}.kv_capacity_tokens", engine.kv_capacity_tokens, LEAST_KV_TOKENS
-        yield f"{at}.start_delay_s", engine.start_delay_s, 0
+def _values(grid: GridConfig) -> Checks:
+    yield from value_problems(grid)
 
 
 def _time_to_live(grid: GridConfig) -> Checks:
@@ -374,7 +320,7 @@ RULES: tuple[Callable[[GridConfig], Checks], ...] = (
     _gate,
     _tuner,
     _kv,
-    _numbers,
+    _values,
     _time_to_live,
     _models,
     _wan,

@@ -28,7 +28,18 @@ EXAMPLES = {
     "b": "b: west",
 }
 
+TYPES = {
+    "str": "text, in quotes if YAML takes it for something else: 'no', '1e3', '2024-01-01'",
+    "float": "a number, e.g. 1.5; YAML reads 1e3 as text, and 1.0e+3 as a number",
+    "int": "a whole number",
+    "bool": "true or false",
+    "array": "a list, e.g. [a, b]",
+    "object": "keys with values, e.g. {id: a}",
+}
+
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
+_KEY_AT = re.compile(r"^Expected `str`(?:, got `(?P<got>[^`]*)`)? - at `key` in `(?P<path>[^`]*)`$")
+_EXPECTED = re.compile(r"^Expected `(?P<type>\w+)")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(?P<name>[^`]*)`")
 _MISSING_FIELD = re.compile(r"missing required field `(?P<name>[^`]*)`")
 
@@ -67,9 +78,11 @@ def parse(text: str, *, source: str = "grid.yaml", as_json: bool = False) -> Gri
 
 def _read(path: Path) -> str:
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
+        with path.open("rb") as file:  # not by its size, of which a pipe and a device have none
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
             raise ConfigError(str(path), [Problem(where="$", what=f"larger than {MAX_FILE_BYTES >> 20} MiB")])
-        return path.read_text(encoding="utf-8")
+        return data.decode("utf-8")
     except OSError as error:
         what = f"cannot be read: {error.strerror or error}"
         raise ConfigError(str(path), [Problem(where="file", what=what, write="the path of a grid file")]) from error
@@ -84,9 +97,18 @@ def _parse_yaml(text: str, source: str) -> object:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "$"
-        raise ConfigError(source, [Problem(where=where, what=f"not YAML: {error.problem}")]) from error
+        raise ConfigError(source, [Problem(where=where, what=f"not YAML: {_marked(error)}")]) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ConfigError(source, [Problem(where="$", what=f"not YAML: {error}")]) from error
+
+
+def _marked(error: yaml.MarkedYAMLError) -> str:
+    """What is wrong, and where that began which is not whole."""
+    if not error.context:
+        return str(error.problem)
+    mark = error.context_mark
+    begun = f" that begins at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    return f"{error.context}{begun}, {error.problem}"
 
 
 def _parse_json(text: str, source: str) -> object:
@@ -98,6 +120,11 @@ def _parse_json(text: str, source: str) -> object:
 
 def _explain(message: str) -> Problem:
     """Turn msgspec's message into where, what and what to write."""
+    key = _KEY_AT.match(message)
+    if key:
+        return Problem(
+            where=key["path"], what=f"a key is no text but {key['got'] or 'something else'}", write=TYPES["str"]
+        )
     match = _AT.match(message)
     assert match is not None
     what, path = match["what"], match["path"] or "$"
@@ -110,7 +137,9 @@ def _explain(message: str) -> Problem:
         return Problem(where=path, what=f"the key '{name}' is missing", write=EXAMPLES.get(name, f"{name}: ..."))
     field = re.sub(r"\[[^\]]*\]", "", path).rsplit(".", 1)[-1]
     allowed = ", ".join(str(value) for value in _literals_at(path))
-    write = f"one of {allowed}" if allowed else EXAMPLES.get(field, "")
+    expected = _EXPECTED.match(what)
+    by_type = TYPES.get(expected["type"], "") if expected else ""
+    write = f"one of {allowed}" if allowed else EXAMPLES.get(field, by_type) if field != "$" else EXAMPLES["cells"]
     return Problem(where=path, what=what[:1].lower() + what[1:], write=write)
 
 

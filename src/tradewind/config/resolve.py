@@ -39,8 +39,9 @@ MAX_ATTEMPTS = 5_000
 
 def load_checked(path: Path | str) -> GridConfig:
     """Load and check a grid file; its relative paths become absolute, relative to the file. Raises ConfigError."""
+    grid = load(path)
     base = Path(path).resolve().parent
-    return absolute(check(load(path), source=str(path), base=base), base)
+    return absolute(check(grid, source=str(path), base=base), base)
 
 
 def absolute(grid: GridConfig, base: Path) -> GridConfig:

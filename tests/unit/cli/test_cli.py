@@ -80,7 +80,7 @@ def test_bootstrap_is_json_for_an_envoy(tmp_path: Path) -> None:
     assert json.loads(invoke("bootstrap", "-f", file).stdout)["node"]["id"] == "g0"
 
 
-@pytest.mark.parametrize("name", ["three-sites.yaml", "real-engines.yaml", "external-envoy.yaml"])
+@pytest.mark.parametrize("name", ["three-sites.yaml", "pick.yaml", "real-engines.yaml", "external-envoy.yaml"])
 def test_examples_are_good(name: str) -> None:
     path = Path(__file__).parents[3] / "examples" / name
     assert invoke("validate", "-f", str(path)).exit_code == 0

@@ -50,6 +50,14 @@ def test_good_file_passes() -> None:
         ("emulation: {wan: [{a: x, b: y, rtt: 3}]}", "$.emulation.wan[0]: unknown key 'rtt'; write 'rtt_ms'"),
         ("gateways: [{scoring: best}]", "write one of recipe, published, published-v2"),
         ("controls: [{listen: 5}]", "$.controls[0].listen: expected `str`, got `int`; write listen: 127.0.0.1:7400"),
+        ("grid: no", "$.grid: expected `str`, got `bool`; write text, in quotes if YAML takes it for something else"),
+        ("gateways: [{gamma: 1e3}]", "$.gateways[0].gamma: expected `float`, got `str`; write a number"),
+        ("gateways: [{envoy_concurrency: 1.5}]", "expected `int`, got `float`; write a whole number"),
+        ("plaintext: maybe", "$.plaintext: expected `bool`, got `str`; write true or false"),
+        ("[1, 2]", "$: expected `object`, got `array`; write cells: [{id: east-0"),
+        ("1: a", "$: a key is no text"),
+        ("gateways: [{reach: {1: a}}]", "$.gateways[0].reach: a key is no text but int"),
+        ('grid: "x', "that begins at line 1, column 7, found unexpected end of stream"),
     ],
 )
 def test_wrong_shape_says_where_and_what_to_write(text: str, expected: str) -> None:
@@ -147,6 +155,11 @@ def test_missing_file_and_folder_are_config_errors(tmp_path: Path) -> None:
         load(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="cannot be read"):
         load(tmp_path)
+    (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
+    with pytest.raises(ConfigError, match="cannot be read: Too many levels"):
+        load_checked(tmp_path / "loop.yaml")
+    with pytest.raises(ConfigError, match="larger than 16 MiB"):
+        load("/dev/zero")
     (tmp_path / "latin.yaml").write_bytes(b"grid: \xff\xfe")
     with pytest.raises(ConfigError, match="not UTF-8"):
         load(tmp_path / "latin.yaml")
