@@ -158,6 +158,18 @@ def test_an_engine_that_has_served_needs_no_warm_up_request() -> None:
         assert engine.requests("/v1/completions") == []
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [Reply(reset=True), Reply(hang=True), Reply(raw=b"nonsense\r\n\r\n", close=True), Reply(body=b"x" * 5_000_000)],
+)
+def test_an_engine_that_cannot_tell_its_version_serves_all_the_same(reply: Reply) -> None:
+    with FakeEngine() as engine, FakeControl() as control:
+        engine.on("/version", reply)
+        with RunningAgent(cell_of(engine), controls=(control,)):
+            beat = control.wait_for(ready).heartbeat
+    assert beat.cell.capabilities.engine_version is None
+
+
 def test_a_failing_warm_up_is_told_and_tried_again() -> None:
     with FakeEngine() as engine, FakeControl() as control:
         engine.on("/v1/completions", [json_reply({}, status=500), json_reply({}, status=503), json_reply({})])

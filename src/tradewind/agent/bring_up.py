@@ -64,7 +64,7 @@ class BringUp:
         life, generation = self._life, self._life.generation
         try:
             listing = await read_listing(self._api, key_hint=self._key_hint)
-            version = None if life.evidence.model_listed else await read_version(self._api)
+            version = None if life.evidence.model_listed else await self._version()
         except FetchFailed as failure:
             # A READY engine that is too busy to list its models still serves them.
             tells = failure.fault is Fault.MALFORMED or not life.evidence.model_listed
@@ -79,6 +79,13 @@ class BringUp:
         if not life.evidence.warmed_up:
             await self._warm_up(listing.first, generation)
         return life.is_ready
+
+    async def _version(self) -> str | None:
+        """None where the engine does not say: it serves all the same."""
+        try:
+            return await read_version(self._api)
+        except FetchFailed:
+            return None
 
     async def _has_served(self) -> bool:
         try:

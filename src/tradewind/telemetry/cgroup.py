@@ -102,7 +102,10 @@ class _Mount(NamedTuple):
         if parts[: len(self.root)] != self.root or ".." in rest:
             return None
         folder = self.point.joinpath(*rest)
-        return folder if folder.is_dir() else None
+        try:
+            return folder if folder.is_dir() else None
+        except OSError:  # not ours to look into
+            return None
 
 
 def _mounts(proc: Path, *, unified: bool) -> list[_Mount]:

@@ -125,6 +125,7 @@ def test_the_group_of_an_engine(host: Host, line: str, kind: str, below: str, ro
         ("0::/host/path/not/in/this/container", "cgroup2 cgroup2 rw", "/"),
         ("0::/../engine", "cgroup2 cgroup2 rw", "/"),  # the agent in a container, the engine in another
         ("0::/../engine", "cgroup2 cgroup2 rw", "/../.."),
+        ("0::/" + "x" * 300, "cgroup2 cgroup2 rw", "/"),  # no name that a file can have
         ("4:cpu:/docker/engine", "cgroup cgroup rw,cpu", "/docker/agent"),
         ("4:cpu:/docker/engine", "cgroup2 cgroup2 rw", "/"),
     ],
