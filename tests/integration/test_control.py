@@ -156,6 +156,38 @@ def test_a_broken_message_ends_neither_its_stream_nor_anothers(tmp_path: Path) -
     asyncio.run(scenario())
 
 
+def test_a_cell_that_says_too_much_costs_its_agents_other_cells_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serve(config(tmp_path), "control") as control, agent(control.grpc_address) as east:
+            await east.beat(0, 1)
+            await until(lambda: control.grid.cells == 1)
+            endless = heartbeat_to_pb(heartbeat(1, "inc-1", 1))
+            endless.cell.capabilities.models.extend(f"model-{number:060}" for number in range(80_000))
+            assert endless.ByteSize() > 5 << 20
+            await east.raw(endless.SerializeToString())
+            await until(lambda: any("too large" in reply.refused for reply in east.replies))
+            await east.beat(2, 1)
+            await until(lambda: control.grid.cells == 2)
+            assert control.grid.counters["heartbeats_invalid"] == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_gateway_of_twenty_thousand_cells_is_heard(tmp_path: Path) -> None:
+    paths = tuple(
+        PathReading(cell_id=f"cell-{number:05}", rtt_s=0.01, jitter_s=0.001, reachable=True, succeeded=3, in_flight=2)
+        for number in range(20_000)
+    )
+    notes = tuple((path.cell_id, "n" * 100) for path in paths)
+
+    async def scenario() -> None:
+        async with serve(config(tmp_path), "control") as control, gateway(control.grpc_address) as west:
+            await west.report(GatewayReport(gateway_id="gateway", site="w", sequence=1, paths=paths, notes=notes))
+            await until(lambda: control.grid.counters["reports"] == 1)
+
+    asyncio.run(scenario())
+
+
 def test_drain_is_in_the_view_survives_a_restart_and_ends(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serve(config(tmp_path), "control") as control, agent(control.grpc_address) as east:

@@ -13,6 +13,7 @@ from tradewind.wire.convert import heartbeat_from_pb, telemetry_from_pb
 from tradewind.wire.pb import tradewind_pb2 as pb
 
 NO_TELEMETRY = Telemetry()
+MAX_BEAT_BYTES = 256 * 1024  # of a cell with a thousand adapters some 100 KB; all gateways are told what is in it
 MAX_INCARNATION_CHARS = 64
 MAX_REASON_CHARS = 300
 
@@ -58,6 +59,8 @@ class Heard:
 
 def read_beat(raw: bytes, now_s: float, *, known: Mapping[str, Heard]) -> tuple[Heartbeat, Heard]:
     """Parse one beat; the Heartbeat carries no telemetry. Raises PeerError."""
+    if len(raw) > MAX_BEAT_BYTES:
+        raise PeerError("", f"a heartbeat of {len(raw)} bytes is too large, at most {MAX_BEAT_BYTES} are read")
     try:
         message = pb.Heartbeat.FromString(raw)
     except DecodeError as error:

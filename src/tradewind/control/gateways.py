@@ -63,10 +63,10 @@ class GatewayReports:
     def __init__(self) -> None:
         self._reports: dict[str, _Reported] = {}  # the longest silent first
 
-    def take(self, raw: bytes, now_s: float) -> Taken:
-        """Read one report, and keep it without its samples.
+    def take(self, raw: bytes, now_s: float, *, of: str = "") -> Taken:
+        """Read one report, and keep it without its samples. `of`: whose stream it came by, "" when it is the first.
 
-        Raises PeerError when it cannot be read.
+        Raises PeerError when it cannot be read, or is another gateway's.
         """
         try:
             message = pb.GatewayReport.FromString(raw)
@@ -77,6 +77,8 @@ class GatewayReports:
             raise PeerError("", "a report cannot be read") from error
         if not ID.fullmatch(report.gateway_id):
             raise PeerError("", "a report needs a gateway id of letters, digits, '.', '_' and '-'")
+        if of not in ("", report.gateway_id):
+            raise PeerError("", f"a report of another gateway on the stream of {of}")
         before = self._reports.pop(report.gateway_id, None)
         if len(self._reports) >= MAX_REPORTS:
             del self._reports[next(iter(self._reports))]

@@ -155,12 +155,12 @@ class Grid:
     def report(self, raw: bytes, now_s: float, *, feed: Feed | None = None) -> None:
         """Take one gateway report, of the stream that `feed` feeds. Raises PeerError when it cannot be read."""
         try:
-            report, placed, other_work = self._reports.take(raw, now_s)
+            report, placed, other_work = self._reports.take(raw, now_s, of=feed.gateway_id if feed is not None else "")
         except PeerError:
             self.counters["reports_invalid"] += 1
             raise
         self.counters["reports"] += 1
-        if feed is not None and feed.gateway_id != report.gateway_id:
+        if feed is not None and not feed.gateway_id:
             feed.gateway_id = report.gateway_id
             self.events.add("gateway.connected", None, report.gateway_id)
         self._tell_of_events(self._registry.on_report(report, now_s), now_s)

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 MAX_GATEWAYS = 64  # view streams; one more is refused
 MAX_AGENT_STREAMS = 4_096
-MAX_MESSAGE_BYTES = 1 << 20
+MAX_MESSAGE_BYTES = 16 << 20  # gRPC ends the stream beyond it; a gateway's report on 20,000 cells has 3 MB and more
 ACK_INTERVAL_S = 1.0  # an agent needs to know that it is heard, not that each beat was
 WRITE_TIMEOUT_S = 5.0  # an agent that does not read its replies loses its stream
 STOP_GRACE_S = 0.5

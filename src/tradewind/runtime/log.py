@@ -25,4 +25,6 @@ def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     text = str(value)
-    return json.dumps(text) if not text or any(char.isspace() or char in '"=' for char in text) else text
+    # What a peer sent must end no line and tell a terminal nothing.
+    plain = text.isprintable() and not any(char in ' "=' for char in text)
+    return text if text and plain else json.dumps(text)

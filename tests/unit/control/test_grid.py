@@ -396,3 +396,17 @@ def test_fc_40_what_is_found_late_takes_nothing_back_that_was_heard_and_ordered_
     }
     assert bench.grid.status("cell-0000").view.cell.address == "127.0.0.1:7777"
     assert bench.grid.saved().drains == bench.grid.drains
+
+
+def test_a_stream_is_one_gateways() -> None:
+    """One that changes its name with each report would push everything else out of the events."""
+    bench = Bench()
+    mine, other = (
+        report_to_pb(GatewayReport(gateway_id=name, site="s", sequence=1)).SerializeToString() for name in ("a", "b")
+    )
+    with bench.grid.feed() as feed:
+        bench.grid.report(mine, bench.now_s, feed=feed)
+        with pytest.raises(PeerError, match="stream of a"):
+            bench.grid.report(other, bench.now_s, feed=feed)
+    assert (bench.grid.counters["reports"], bench.grid.counters["reports_invalid"]) == (1, 1)
+    assert [status.report.gateway_id for status in bench.grid.gateways()] == ["a"]
