@@ -14,6 +14,7 @@ import pytest
 
 from tests.fakes.control import FakeControl
 from tests.fakes.engine import FakeEngine, Reply, SeenRequest, json_reply, models_reply, vllm_page
+from tradewind.agent import cell as cell_module
 from tradewind.agent.dry_run import dry_run
 from tradewind.agent.main import run, serve
 from tradewind.config.errors import ConfigError
@@ -213,6 +214,25 @@ def test_a_restart_between_two_looks_is_seen_by_the_start_time() -> None:
             control.wait_for(lambda beat: beat.evidence.warmed_up is None, after=seen)
             control.wait_for(ready, after=seen + 1)
         assert len(engine.requests("/v1/completions")) == 2
+
+
+def test_an_engines_control_group_is_looked_for_once_its_page_tells_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float | None] = []
+
+    def find(_host: str, _port: int, *, start_time_s: float | None) -> str:
+        asked.append(start_time_s)
+        return "the engine has no CPU limit"
+
+    monkeypatch.setattr(cell_module, "find_throttle", find)
+    page = Reply(body=(vllm_page() + "process_start_time_seconds 100.0\n").encode())
+    with FakeEngine() as engine, FakeControl() as control:
+        engine.on("/metrics", [Reply(status=500)] * 8 + [page])
+        with RunningAgent(cell_of(engine), controls=(control,)):
+            control.wait_for(lambda beat: ready(beat) and beat.telemetry.engine is None)
+            control.wait_for(lambda beat: ready(beat) and beat.telemetry.engine is not None)
+            seen = len(engine.requests("/metrics"))
+            control.wait_for(lambda _: len(engine.requests("/metrics")) > seen + 2)
+    assert asked == [100.0]
 
 
 def test_fc_04_a_slow_health_answer_under_load_is_not_death() -> None:

@@ -145,18 +145,16 @@ class CellAgent:
                     self._kv_feed.engine_read(scrape.reading, asked_s)
                 if self.life.generation != generation:
                     self._bring_up.began.set()
-                if self.life.is_ready and searched != self.life.generation:
+                if scrape is not None and self.life.is_ready and searched != self.life.generation:
                     searched = self.life.generation
-                    await self._find_throttle()
+                    await self._find_throttle(scrape.reading.start_time_s)
                 if self._throttle is not None:
                     self.telemetry.host_read(self._throttle.read(), self._clock())
                 self._changed.set()
             due_s = max(due_s + self._timing.scrape_s, self._clock())
             await asyncio.sleep(due_s - self._clock())
 
-    async def _find_throttle(self) -> None:
-        page = self.telemetry.last_engine
-        start_time_s = None if page is None else page.reading.start_time_s
+    async def _find_throttle(self, start_time_s: float | None) -> None:
         found = await asyncio.to_thread(find_throttle, self._target.host, self._target.port, start_time_s=start_time_s)
         self._throttle = found if isinstance(found, ThrottleReader) else None
 
