@@ -50,7 +50,6 @@ class CellTelemetry:
         self._worked_s: float | None = None  # when the engine's counters were last seen to advance
         self._work_window_s = 2.0 * scrape_s + 0.5
         self._awake_since_gauge = False
-        self.last_engine: EngineScrape | None = None  # the newest page, whether or not it is held to be known
 
     def engine_hit(self, scrape: EngineScrape, at_s: float) -> None:
         """A page was read at at_s; a page of no known engine counts as a miss."""
@@ -66,7 +65,6 @@ class CellTelemetry:
         elif advanced:
             self._awake_since_gauge = True
         self._work = work
-        self.last_engine = scrape
         self._engine.hit(scrape, at_s)
 
     def engine_miss(self, reason: str) -> None:
@@ -75,7 +73,7 @@ class CellTelemetry:
     def engine_restarted(self, reason: str) -> None:
         """Nothing read from the old process holds for the new one."""
         self._engine.forget(reason)
-        self._work, self._worked_s, self._awake_since_gauge, self.last_engine = None, None, False, None
+        self._work, self._worked_s, self._awake_since_gauge = None, None, False
 
     def engine_ended(self, reason: str, at_s: float) -> None:
         """The process is gone, and its cache with it."""
