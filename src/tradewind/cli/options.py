@@ -98,7 +98,7 @@ def explained(*, as_json: bool = False) -> Iterator[None]:
 
 def os_text(error: OSError) -> str:
     """Which file and what, without the number."""
-    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+    return ": ".join(str(part) for part in (error.filename, error.strerror) if part) or str(error)
 
 
 def _tell(message: str, *, code: int, as_json: bool) -> NoReturn:

@@ -1,12 +1,10 @@
 """`tradewind doctor`: what of this machine, and of a grid file, stands in the way. Changes nothing."""
 
-import errno
 import fcntl
 import importlib.util
 import os
 import platform
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +12,6 @@ from typing import Literal
 
 import msgspec
 
-from tradewind.config.addresses import listens, split_address
 from tradewind.config.errors import ConfigError
 from tradewind.config.resolve import load_checked
 from tradewind.config.schema import GatewayConfig, GridConfig
@@ -22,6 +19,7 @@ from tradewind.gateway.envoy import executable
 from tradewind.gateway.files import gateway_dir, socket_path
 from tradewind.gateway.gate.choice import choose
 from tradewind.gateway.gate.probe import COMPILERS, Prober, find_out
+from tradewind.lab.ports import taken
 
 State = Literal["good", "warning", "bad"]
 
@@ -107,28 +105,12 @@ def _ports(grid: GridConfig) -> Iterator[Diagnosis]:
     if _is_up(grid):
         yield Diagnosis(what="ports", state="good", found="not tried: this grid is up and has them")
         return
-    faults = [(listen, _fault(listen.address)) for listen in listens(grid)]
+    faults = taken(grid)
     for listen, fault in faults:
-        if fault:
-            advice = "another port, or port 0 for any free one"
-            yield Diagnosis(what=listen.where, state="bad", found=f"{listen.address}: {fault}", advice=advice)
-    if not any(fault for _, fault in faults):
+        advice = "another port, or port 0 for any free one"
+        yield Diagnosis(what=listen.where, state="bad", found=f"{listen.address}: {fault}", advice=advice)
+    if not faults:
         yield Diagnosis(what="ports", state="good", found="all free")
-
-
-def _fault(address: str) -> str:
-    """Why this address cannot be listened on; "" also for one of another host, whose ports are not ours to try."""
-    split = split_address(address)
-    if split is None or split[1] == 0:
-        return ""
-    family = socket.AF_INET6 if ":" in split[0] else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(split)
-        except OSError as error:
-            return "" if error.errno == errno.EADDRNOTAVAIL else error.strerror or str(error)
-    return ""
 
 
 def _is_up(grid: GridConfig) -> bool:

@@ -15,6 +15,7 @@ from tradewind.config.resolve import load_checked, resolve, write_resolved
 from tradewind.config.schema import GatewayConfig, GridConfig
 from tradewind.lab.locate import settled_before
 from tradewind.lab.policyfiles import check_policy_files
+from tradewind.lab.ports import wait_until_free
 from tradewind.lab.processes import envoy_spec, process_specs, worker_spec
 from tradewind.lab.reload import Reloader
 from tradewind.lab.watch import routable
@@ -45,10 +46,21 @@ def run_up(file: Path, *, say: Say, ready: Callable[[Places], None], baseline: s
         return with_baseline(grid, baseline, source=str(file))
 
     grid = override(check_policy_files(load_checked(file), source=str(file)))
-    grid = resolve(grid, keep=settled_before(grid))
     with _only_one(grid):
+        grid = with_free_ports(grid)
         path = write_resolved(grid)
         return asyncio.run(_up(file, grid, path, override, say, ready))
+
+
+def with_free_ports(grid: GridConfig) -> GridConfig:
+    """The grid on the ports that it had before, or on new ones where those have been taken. Raises StartFailed."""
+    kept = resolve(grid, keep=settled_before(grid))
+    try:
+        wait_until_free(kept)
+    except StartFailed:
+        kept = resolve(grid)
+        wait_until_free(kept, patience_s=0)
+    return kept
 
 
 def with_baseline(grid: GridConfig, baseline: str, *, source: str = "grid.yaml") -> GridConfig:
@@ -153,6 +165,7 @@ def places(grid: GridConfig) -> Places:
 
 def run_gateway(grid: GridConfig, path: Path, gateway: GatewayConfig, *, say: Say) -> int:
     """Run one gateway and its Envoy until SIGINT or SIGTERM. Raises StartFailed, OSError."""
+    wait_until_free(grid, within=f"$.gateways[{grid.gateways.index(gateway)}].")
 
     async def main() -> int:
         async with signalled() as stop, Supervisor(Path(grid.state_dir)) as supervisor:
