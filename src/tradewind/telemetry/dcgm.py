@@ -281,17 +281,15 @@ def _across(across: Across, values: list[float]) -> float:
 
 
 def _xids(parsed: ParsedPage, rows: dict[GpuKey, Row]) -> dict[GpuKey, tuple[int | None, float | None]]:
-    """Per GPU of the cell: the last XID code, and how many XIDs the exporter counted in its window."""
+    """Per GPU of the cell: the last XID code, and how many XIDs the exporter counted in its window. None: not told."""
     counts: dict[GpuKey, float] = {}
     for sample in parsed.samples.get(names.XID_COUNT.names[0][0], ()):
         if not is_blank(sample.value):
             counts[_key(sample)] = counts.get(_key(sample), 0.0) + sample.value
-    found: dict[GpuKey, tuple[int | None, float | None]] = {}
-    for key, row in rows.items():
-        code = next((int(row[name]) for name, _ in names.XID.names if name in row), None)
-        if code is not None or key in counts:
-            found[key] = code, counts.get(key)
-    return found
+    codes = {
+        key: next((int(row[name]) for name, _ in names.XID.names if name in row), None) for key, row in rows.items()
+    }
+    return {key: (code, counts.get(key)) for key, code in codes.items()}
 
 
 def _has(rows: dict[GpuKey, Row], name: str) -> bool:

@@ -30,32 +30,31 @@ class FaultCounter:
 
 class XidWatch:
     """XIDs as events. The exporter's gauge holds the *last* code for ever, so only a change is news; two equal codes in
-    a row show in the exporter's window count, where that is exported."""
+    a row show in the exporter's window count, where that is exported. Many exporters make both with a GPU's first XID:
+    a GPU that was there without is one that had none."""
 
     def __init__(self) -> None:
-        self._codes: dict[GpuKey, int] = {}
-        self._window = FaultCounter()
-        self._window_last: float | None = None
+        self._last: dict[GpuKey, tuple[int, float]] = {}  # code and count
         self._newest: int | None = None
         self._events = 0.0
 
     def update(self, xids: Mapping[GpuKey, tuple[int | None, float | None]]) -> tuple[int | None, float | None]:
-        """Take (last code, count in the window) per GPU. Returns the newest code and the number of XIDs seen since this
-        watch began; both None while no GPU reports XIDs."""
-        codes = {key: code for key, (code, _) in xids.items() if code is not None}
-        counts: dict[tuple[str, ...], float] = {key: count for key, (_, count) in xids.items() if count is not None}
-        if not codes and not counts:
-            return None, None
-        changed = [key for key, code in codes.items() if code and self._codes.get(key, code) != code]
+        """Take (last code, count in the window) of each GPU, None where it has none. Returns the newest code and the
+        number of XIDs seen since this watch began; both None while no GPU reports XIDs."""
+        changed: list[int] = []
         counted = 0.0
-        if counts:
-            window = self._window.update(counts)
-            counted = window - self._window_last if self._window_last is not None else 0.0
-            self._window_last = window
+        for key, (code, count) in xids.items():
+            code_before, count_before = self._last.pop(key, (code or 0, count or 0.0))
+            if code and code != code_before:
+                changed.append(code)
+            counted += max(0.0, (count or 0.0) - count_before)
+            self._last[key] = (code_before if code is None else code, count_before if count is None else count)
+        while len(self._last) > MAX_GPUS:
+            self._last.pop(next(iter(self._last)))
         self._events += max(float(len(changed)), counted)
         if changed:
-            self._newest = codes[changed[-1]]
+            self._newest = changed[-1]
         elif self._newest is None:
-            self._newest = max(codes.values(), default=None)
-        self._codes.update(codes)
-        return self._newest, self._events
+            self._newest = max((code for code, _ in xids.values() if code is not None), default=None)
+        silent = all(code is None and count is None for code, count in xids.values())
+        return (None, None) if silent else (self._newest, self._events)

@@ -408,6 +408,25 @@ def test_fc_39_the_same_code_twice_shows_in_the_count() -> None:
     assert xids.read(page(1)) == (31, 2.0)
 
 
+def test_fc_39_the_first_xid_of_a_gpu_is_news_where_exporters_say_nothing_before_it() -> None:
+    """Many make the series with a GPU's first XID."""
+    xids = Xids()
+    old = line("DEV_XID_ERRORS", 31, gpu="B")
+    assert xids.read("") == (None, None)
+    assert xids.read(old) == (31, 0.0), "B is new itself"
+    assert xids.read(old + line("DEV_XID_ERRORS", 79)) == (79, 1.0)
+    assert xids.read(old) == (79, 1.0)
+    assert xids.read(old + line("DEV_XID_ERRORS", 79)) == (79, 1.0), "the same one, back on the page"
+
+
+def test_fc_39_the_first_xid_is_news_in_the_count_too() -> None:
+    xids = Xids()
+    assert xids.read("") == (None, None)
+    counted = 'DCGM_EXP_XID_ERRORS_COUNT{UUID="GPU-A",gpu="0",window_size_in_ms="300000",xid="79"} 1\n'
+    assert xids.read(counted) == (None, 1.0)
+    assert xids.read(counted) == (None, 1.0)
+
+
 def test_fc_39_without_xid_metrics_nothing_is_claimed() -> None:
     assert Xids().read("") == (None, None)
 
