@@ -106,7 +106,7 @@ class PageParser:
         return self._parse_fully(page, whole=whole)
 
     def _parse_fully(self, page: bytes, *, whole: bool) -> ParsedPage:
-        lines = page.splitlines()
+        lines = _lines(page)
         if not whole and lines and not page.endswith(b"\n"):
             lines.pop()
         wanted = self._wanted
@@ -178,6 +178,13 @@ class PageParser:
         if len(self._heads) >= MAX_REMEMBERED_HEADS:
             self._heads.clear()
         self._heads[head] = series
+
+
+def _lines(page: bytes) -> list[bytes]:
+    """Tabs are blanks, and blanks before a name are nothing; hardly any exporter writes either."""
+    text = page.replace(b"\t", b" ") if b"\t" in page else page
+    lines = text.splitlines()
+    return [line.lstrip(b" ") for line in lines] if b"\n " in text or text.startswith(b" ") else lines
 
 
 def _by_layout(page: bytes, layout: _Layout) -> ParsedPage | None:

@@ -27,7 +27,10 @@ def bad_lines(page: str) -> int:
     [
         ("up 3", (), 3.0),
         ("up 3 1712345678901", (), 3.0),
-        ("up\t3", (), None),  # a name ends at a brace or a blank
+        ("up\t3\t1712345678901", (), 3.0),
+        ('up{a="b"}\t3', (("a", "b"),), 3.0),
+        ("\tup 3", (), 3.0),
+        ("  up 3", (), 3.0),
         ("up   3.5  ", (), 3.5),
         ("up 3\r", (), 3.0),
         ("up +Inf", (), math.inf),
@@ -42,8 +45,12 @@ def bad_lines(page: str) -> int:
         ("up{} 4", (), 4.0),
     ],
 )
-def test_good_lines(line: str, labels: tuple[tuple[str, str], ...], value: float | None) -> None:
-    assert values(line + "\n") == ({} if value is None else {("up", labels): value})
+def test_good_lines(line: str, labels: tuple[tuple[str, str], ...], value: float) -> None:
+    parser = PageParser(PARSER_NAMES)
+    for _ in range(2):
+        parsed = parser.parse(f"{line}\nload 1\n".encode())
+        assert _plain(parsed) == {"up": [(labels, value)], "load": [((), 1.0)]}
+        assert parsed.bad_lines == 0
 
 
 @pytest.mark.parametrize(
