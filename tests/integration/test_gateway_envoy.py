@@ -3,6 +3,8 @@
 import contextlib
 import json
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,6 +202,29 @@ def test_an_envoy_that_restarts_while_control_is_dead_gets_its_configuration(tmp
         with running_envoy(envoy_config(rig.config, rig.gateway), directory):
             rig.until(lambda: rig.ask().status == 200)
             assert {answer.status for answer in rig.ask_many(["hi"] * 20)} == {200}
+
+
+def test_fc_40_control_is_dead_and_the_saved_view_broken_it_waits_and_says_so(tmp_path: Path) -> None:
+    """`tradewind gateway` as an operator starts it: before, it gave up after half a minute, and named Envoy."""
+    with FakeEngine() as engine, ViewControl() as control, gateway_rig(tmp_path, [control.address], envoy=False) as rig:
+        control.show(ready_cell("a", engine.address))
+        assert rig.stop() == 0
+        control.kill()
+        (Path(rig.config.state_dir) / "gateway-gw" / "view.json").write_bytes(b'{"cells": [')
+        argv = [sys.executable, "-m", "tradewind.cli.main", "gateway", "-f", str(rig.grid_file), "--id", "gw"]
+        with rig.log.open("wb") as out:
+            started = subprocess.Popen(argv, stdout=out, stderr=out)
+        try:
+            rig.until(lambda: b"waits for its first view" in rig.log.read_bytes())
+            assert control.address.encode() in rig.log.read_bytes()
+            control.revive(empty=False)
+            rig.until(lambda: b"serves on" in rig.log.read_bytes())
+            rig.until(lambda: rig.ask().status == 200)
+        finally:
+            started.terminate()
+            assert started.wait(30) == 0
+        log = Path(rig.config.state_dir) / "logs" / "gateway-gw.log"
+        assert "saved_view.unusable" in log.read_text()
 
 
 def test_fc_40_the_state_folder_goes_and_an_envoy_that_restarts_is_served_all_the_same(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import fcntl
+import math
 import os
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
@@ -16,15 +18,17 @@ from tradewind.config.schema import GatewayConfig, GridConfig
 from tradewind.lab.locate import settled_before
 from tradewind.lab.policyfiles import check_policy_files
 from tradewind.lab.ports import wait_until_free
-from tradewind.lab.processes import envoy_spec, process_specs, worker_spec
+from tradewind.lab.processes import envoy_spec, process_specs, worker_name, worker_spec
 from tradewind.lab.reload import Reloader
 from tradewind.lab.watch import routable
+from tradewind.runtime.readiness import http_status, port_open
 from tradewind.runtime.supervise import StartFailed, Supervisor, signalled
 
 Say = Callable[[str], None]
 
 POLL_S = 0.2
 ROUTABLE_TIMEOUT_S = 60.0
+SAY_WAITING_S = 3.0  # with a control that answers an Envoy serves within one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,10 +174,24 @@ def run_gateway(grid: GridConfig, path: Path, gateway: GatewayConfig, *, say: Sa
     async def main() -> int:
         async with signalled() as stop, Supervisor(Path(grid.state_dir)) as supervisor:
             supervisor.add(worker_spec(gateway, path))
-            supervisor.add(envoy_spec(grid, gateway))
-            if await unless(stop, supervisor.start_all(say)):
-                say(f"gateway {gateway.id} serves on http://{gateway.listen}")
+            # Envoy is up; whether it has something to serve is another question, and waits for as long as it must.
+            supervisor.add(dataclasses.replace(envoy_spec(grid, gateway), ready=port_open(gateway.envoy_admin)))
+            if await unless(stop, supervisor.start_all(say)) and await unless(stop, _serving(grid, gateway, say)):
                 await stop.wait()
         return 0
 
     return asyncio.run(main())
+
+
+async def _serving(grid: GridConfig, gateway: GatewayConfig, say: Say) -> None:
+    """Wait until Envoy serves: where no control answers and no view was saved there is nothing yet, and that passes."""
+    loop = asyncio.get_running_loop()
+    say_at_s = loop.time() + SAY_WAITING_S
+    while await http_status(gateway.admin, "/readyz") != 200:  # Envoy says ready, too, once it has waited long enough
+        if loop.time() > say_at_s:
+            say_at_s = math.inf
+            controls = ", ".join(control.listen for control in grid.controls) or "a control"
+            log = f"{grid.state_dir}/logs/{worker_name(gateway)}.log"
+            say(f"gateway {gateway.id} waits for its first view: none was saved, none came from {controls}; see {log}")
+        await asyncio.sleep(POLL_S)
+    say(f"gateway {gateway.id} serves on http://{gateway.listen}")
