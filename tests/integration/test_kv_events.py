@@ -11,7 +11,7 @@ import pytest
 from tests.contract.client import eventually
 from tests.fakes.control import FakeControl
 from tests.integration.test_agent import RunningAgent, ready
-from tests.support.emulator import EngineSpec, emulator
+from tests.support.emulator import EngineSpec, emulator, get_json
 from tests.support.rawhttp import ask
 from tests.support.up import Up, running_up
 from tradewind.config.resolve import resolve
@@ -173,6 +173,13 @@ def index_blocks(up: Up) -> int:
     return blocks
 
 
+def has_its_key(up: Up) -> bool:
+    """Control has told the gateway how to hash prompts: what it hashed before is forgotten."""
+    gateways = get_json(f"http://{up.grid.controls[0].admin}/v1/gateways")["gateways"]
+    assert isinstance(gateways, list)
+    return [row["prefixes_shared"] for row in gateways] == [True]
+
+
 def test_a_gateway_forgets_what_others_pushed_out_of_an_engines_cache(tmp_path: Path) -> None:
     with running_up(small_grid(tmp_path / "state"), tmp_path) as up:
         engine, gateway = up.grid.cells[0].url, f"http://{up.grid.gateways[0].listen}"
@@ -182,6 +189,7 @@ def test_a_gateway_forgets_what_others_pushed_out_of_an_engines_cache(tmp_path: 
             read(engine, first=next(others), tokens=1000)
             return index_blocks(up) == 0
 
+        eventually(lambda: has_its_key(up), within_s=WITHIN_S, what="the gateway hashes by the key of the grid")
         read(gateway, first=1, tokens=1000)
         assert index_blocks(up) == 1000 * 4 // 512
         eventually(pushed_out, within_s=WITHIN_S, what="prompts that this gateway has not sent have taken its place")
