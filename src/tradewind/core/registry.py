@@ -27,7 +27,7 @@ from tradewind.model.view import CellView, GatewayReport, GridView
 
 MAX_CELLS = 20_000
 MAX_REMOVED = 4096  # a stream that lags further behind gets a full view
-MAX_GATEWAYS = 1024
+MAX_GATEWAYS = 1024  # of which a late report is known to be late
 GATHER_S = 3.0  # an empty control waits this long after its first heartbeat for the other agents
 
 
@@ -51,7 +51,7 @@ class Registry:
         self._revisions: dict[str, int] = {}
         self._removed: deque[tuple[int, str]] = deque(maxlen=MAX_REMOVED)
         self._drains: set[str] = set()  # also of cells that are yet to come
-        self._sequences: dict[str, int] = {}  # gateway -> newest report
+        self._sequences: dict[str, int] = {}  # gateway -> newest report; the longest silent first
         self._oldest_delta = 0
         self._first_heard_s: float | None = None
         self._restored = False
@@ -83,8 +83,9 @@ class Registry:
         newest = self._sequences.get(report.gateway_id)
         if newest is not None and newest - 16 <= report.sequence <= newest:
             return ()
-        if newest is None and len(self._sequences) >= MAX_GATEWAYS:
-            return ()
+        self._sequences.pop(report.gateway_id, None)
+        if len(self._sequences) >= MAX_GATEWAYS:
+            del self._sequences[next(iter(self._sequences))]  # the one that has been silent longest
         self._sequences[report.gateway_id] = report.sequence
         for path in report.paths:
             life = self._lives.get(path.cell_id)

@@ -1,7 +1,12 @@
-"""Watches the grid file: a valid change is handed over, an invalid one is said, counted, and changes nothing."""
+"""Watches the grid file: a valid change is handed over, an invalid one is said, counted, and changes nothing.
+
+Half a file may be valid, too, and name half the cells: what was written a moment ago is not read yet.
+"""
 
 import logging
 import stat
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tradewind.config.errors import ConfigError
@@ -11,25 +16,27 @@ from tradewind.runtime.log import log_event
 
 log = logging.getLogger(__name__)
 
+REST_S = 0.5  # since the last write; who writes in place, or copies over a network, does so in pieces
 Signature = tuple[int, int, int, int]  # device, inode, modification time, size: a swapped symlink shows in the inode
 
 
 class ConfigWatch:
     """Polls one file; `poll` reads it only after it has changed."""
 
-    def __init__(self, path: Path, current: GridConfig) -> None:
+    def __init__(self, path: Path, current: GridConfig, *, unix_clock: Callable[[], float] = time.time) -> None:
         self.path = path
         self.current = current
         self.applied = 0
         self.failures = 0
         self.last_error = ""  # "" while the newest file is valid and in force
         self._before = current
+        self._unix_clock = unix_clock
         self._signature = _signature(path)
 
     def poll(self, *, force: bool = False) -> GridConfig | None:
         """The new configuration after a valid change, else None. A file that vanished is not a change."""
         signature = _signature(self.path)
-        if signature is None or (signature == self._signature and not force):
+        if signature is None or (not force and (signature == self._signature or self._is_fresh(signature))):
             return None
         self._signature = signature
         try:
@@ -46,6 +53,10 @@ class ConfigWatch:
         self.applied += 1
         log_event(log, "config.applied", path=self.path)
         return config
+
+    def _is_fresh(self, signature: Signature) -> bool:
+        """A time of writing that is yet to come says nothing: clocks of two hosts are never compared."""
+        return 0.0 <= self._unix_clock() - signature[2] / 1e9 < REST_S
 
     def refuse(self, reason: str, *, for_now: bool = False) -> None:
         """The configuration that `poll` gave out is valid but cannot be applied here: the one before stays.

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tradewind.core.lifecycle import Beat, Drain, Life, LifeEvent, Terminate, Tick, Word, step
-from tradewind.core.registry import Registry
+from tradewind.core.registry import MAX_GATEWAYS, Registry
 from tradewind.model.cell import Cell, CellState
 from tradewind.model.heartbeat import Evidence, Heartbeat
 from tradewind.model.telemetry import EngineReading, Telemetry
@@ -240,6 +240,18 @@ def test_a_repeated_or_late_report_is_ignored_and_a_restarted_gateway_is_not() -
     assert states(registry, 1.1)["a"] == "ready"
     registry.on_report(report(1, bad, good), 1.2)
     assert states(registry, 1.2)["a"] == "faulted"
+
+
+def test_a_gateway_is_heard_however_many_have_been_before_it() -> None:
+    """Where each rollout gives gateways new ids, a thousand of them pass by in some months."""
+    registry = grid_of("a", "b")
+    good = PathReading(cell_id="b", reachable=True)
+    for number in range(MAX_GATEWAYS + 1):
+        registry.on_report(report(1, gateway=f"g{number}"), 1.0)
+    registry.on_report(report(1, PathReading(cell_id="a", reachable=False), good, gateway="new"), 2.0)
+    assert states(registry, 2.0) == {"a": "faulted", "b": "ready"}
+    registry.on_report(report(1, PathReading(cell_id="a", reachable=True), good, gateway="new"), 2.1)
+    assert states(registry, 2.1)["a"] == "faulted", "a repeated report"
 
 
 def test_drains_hold_for_cells_that_are_yet_to_come() -> None:

@@ -1,6 +1,7 @@
 """Configuration reload: invalid keeps the old one, valid after invalid applies."""
 
 import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def watch(path: Path) -> ConfigWatch:
-    return ConfigWatch(path, load_checked(path))
+    return ConfigWatch(path, load_checked(path), unix_clock=lambda: time.time() + 60.0)
 
 
 def test_an_unchanged_file_is_not_read(path: Path) -> None:
@@ -50,6 +51,31 @@ def test_fc_48_a_half_written_file_is_refused_and_then_taken(path: Path) -> None
     path.write_text(NEW[: len(NEW) // 2])
     assert watched.poll() is None
     assert watched.failures == 1
+    path.write_text(NEW)
+    assert watched.poll() is not None
+
+
+def test_fc_48_half_a_file_that_is_valid_is_not_taken_while_it_is_written(path: Path) -> None:
+    """Cut off behind the first of two cells it is a grid of one: the other's agent would be stopped."""
+    now_s = path.stat().st_mtime
+    watched = ConfigWatch(path, load_checked(path), unix_clock=lambda: now_s)
+    path.write_text("cells:\n- {id: x, site: east, url: 'http://127.0.0.1:8000'}\n")
+    os.utime(path, (now_s, now_s + 1.0))
+    now_s += 1.1
+    assert watched.poll() is None
+    path.write_text(path.read_text() + "- {id: y, site: east, url: 'http://127.0.0.1:8001'}\n")
+    os.utime(path, (now_s, now_s))
+    now_s += 0.4
+    assert watched.poll() is None
+    now_s += 0.2
+    config = watched.poll()
+    assert config is not None
+    assert [cell.id for cell in config.cells] == ["x", "y"]
+    assert (watched.applied, watched.failures) == (1, 0)
+
+
+def test_fc_48_a_file_from_a_host_whose_clock_is_ahead_is_read(path: Path) -> None:
+    watched = ConfigWatch(path, load_checked(path), unix_clock=lambda: 1_000.0)
     path.write_text(NEW)
     assert watched.poll() is not None
 

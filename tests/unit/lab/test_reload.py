@@ -1,6 +1,7 @@
 """A grid file that changes while the grid is up, and cannot be applied."""
 
 import asyncio
+import os
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ FILE = "{{state_dir: state, controls: [], gateways: [], agents: [], dashboard: '
 def written(tmp_path: Path, model: str) -> Path:
     path = tmp_path / "grid.yaml"
     path.write_text(FILE.format(model=model))
+    os.utime(path, (1_000.0, 1_000.0 + ord(model)))  # at rest since then
     return path
 
 
