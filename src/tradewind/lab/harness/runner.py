@@ -2,12 +2,16 @@
 
 import contextlib
 import multiprocessing
+import os
+import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
@@ -132,14 +136,29 @@ def _results(work: Work, trials: Sequence[Trial], *, jobs: int, live: bool) -> I
             yield trial, _tried(work.run, trial)
         return
     assert not live, "live trials share this machine's ports and cores"
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("forkserver")) as pool:
-        futures = {pool.submit(_tried, work.run, trial): trial for trial in trials}
+    context = multiprocessing.get_context("forkserver")
+    ours, theirs = context.Pipe()  # nothing goes through it; that our end is closed ends the workers
+    with theirs, ours, ProcessPoolExecutor(jobs, context, _begin_worker, (theirs,)) as pool:
         try:
+            futures = {pool.submit(_tried, work.run, trial): trial for trial in trials}
             for future in as_completed(futures):
                 yield futures[future], _ended(future)
         except BaseException:
+            ours.close()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _begin_worker(parent: Connection) -> None:
+    """An interruption is the parent's to answer; a worker ends with it, whatever ended it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Connection) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        parent.recv_bytes()
+    os._exit(1)
 
 
 def _ended(future: Future[Result | str]) -> Result | str:
