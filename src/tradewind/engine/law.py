@@ -59,9 +59,14 @@ def step_s(profile: Profile, load: StepLoad, slow: SlowDown = HEALTHY) -> float:
         slow.a0 * profile.a0_s
         + math.hypot(slow.w * weights_s(profile, tokens), compute_s)
         + slow.c * profile.c_s * load.decodes
-        + slow.d * profile.d_s * load.kv_tokens
+        + context_s(profile, load, slow)
         + slow.e * profile.e_s * load.attention
     )
+
+
+def context_s(profile: Profile, load: StepLoad, slow: SlowDown = HEALTHY) -> float:
+    """Seconds to read the context of the sequences that decode."""
+    return slow.d * profile.d_s * load.kv_tokens * (profile.mixed if load.prefill_tokens else 1.0)
 
 
 def decode_steps_s(profile: Profile, load: StepLoad, slow: SlowDown, *, steps: int) -> list[float]:

@@ -25,7 +25,8 @@ class Profile:
     """Coefficients of `engine.law` for one (model, GPU) pair.
 
     step_s = a0 + sqrt(w^2 + (b*tokens)^2) + c*decodes + d*kv_tokens + e*sum(k*(ctx + k/2)); for a mixture of experts
-    the weights read grow with the tokens m of the step: w = w + moe_w*(1 - (1 - moe_share)^m).
+    the weights read grow with the tokens m of the step: w = w + moe_w*(1 - (1 - moe_share)^m). In a step that also
+    prefills, the decodes' context takes `mixed` times as long.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Profile:
     gpu: Gpu
     moe_w_s: float = 0.0
     moe_share: float = 0.0  # experts per token / experts
+    mixed: float = 1.0  # attention kernels made for long queries read the context of a decode less well
     source: str
 
 

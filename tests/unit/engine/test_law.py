@@ -1,5 +1,7 @@
 """The step-time law gives the reference's own figures."""
 
+from dataclasses import replace
+
 import pytest
 
 from tradewind.engine.law import SlowDown, StepLoad, clock_slow_down, step_s, tensor_share, weights_s
@@ -43,6 +45,13 @@ def test_the_fast_profile_is_fast() -> None:
     fast = PROFILES["fast"]
     assert step_s(fast, prefill(512)) == pytest.approx(0.013, abs=0.001)
     assert step_s(fast, decode(4, 500)) == pytest.approx(0.005, abs=0.001)
+
+
+def test_decodes_beside_a_prefill_read_their_context_less_well() -> None:
+    mixed = replace(RTX, mixed=2.0)
+    beside = StepLoad(prefill_tokens=300, decodes=20, kv_tokens=20_000, attention=1e6)
+    assert step_s(mixed, beside) - step_s(RTX, beside) == pytest.approx(RTX.d_s * 20_000)
+    assert step_s(mixed, decode(20, 1_000)) == step_s(RTX, decode(20, 1_000))
 
 
 @pytest.mark.parametrize("term", ["w", "b", "c", "d", "e", "a0"])

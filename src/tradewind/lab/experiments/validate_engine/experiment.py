@@ -94,7 +94,7 @@ def claims(rows: Sequence[Row]) -> Sequence[Check]:
             worst = max(errors, key=lambda metric: errors[metric])
             name = f"{case.title}: largest error of nine figures, {part}"
             where = worst.removesuffix(", error")
-            if case.bounded:
+            if part in case.bounded:
                 found.append(at_most(name, errors[worst], BOUND, note=where))
             else:
                 met = sum(error <= BOUND for error in errors.values())
