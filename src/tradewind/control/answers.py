@@ -34,7 +34,7 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
             raise BadRequest(413, "body_too_large", f"write a body of at most {MAX_BODY_BYTES} bytes")
     try:
         return msgspec.json.decode(bytes(raw) or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         names = ", ".join(kind.__struct_fields__)
         needed = any(field.required for field in msgspec.structs.fields(kind))
         what = "a JSON object" if needed else "no body, or a JSON object"

@@ -137,7 +137,9 @@ class AlertTrack:
     def _faults(self, gpu: GpuReading, settings: AlertSettings, now_s: float) -> list[Symptom]:
         """XID and ECC by edge: both keep their last value for ever."""
         xid = (gpu.xid, known(gpu.xid_count))
-        if self.xid is not None and xid != self.xid and gpu.xid and gpu.xid not in _APPLICATION_XIDS:
+        # A counted series begins with its first XID: that it was not there is what it said before.
+        looked = self.xid is not None or (self.read_s > -math.inf and bool(xid[1]))
+        if looked and xid != self.xid and gpu.xid and gpu.xid not in _APPLICATION_XIDS:
             self.xid_until_s = now_s + settings.xid_window_s
         if gpu.xid is not None or gpu.xid_count is not None:
             self.xid = xid

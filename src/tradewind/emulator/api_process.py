@@ -196,7 +196,7 @@ def _catalogue() -> dict[str, Body]:
 def _decode(body: bytes, kind: type[T], advice: str) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FaultError(f"body: {error}; {advice}") from error
 
 

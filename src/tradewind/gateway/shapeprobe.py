@@ -44,7 +44,7 @@ class _Answer(msgspec.Struct):
 def _prompt_tokens(body: bytes) -> int | None:
     try:
         usage = msgspec.json.decode(body, type=_Answer).usage
-    except msgspec.DecodeError:  # an error page, or more than is read
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # an error page, or more than is read
         return None
     return usage.prompt_tokens if usage is not None and (usage.prompt_tokens or 0) > 0 else None
 

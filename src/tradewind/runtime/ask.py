@@ -39,7 +39,7 @@ def ask(
         raise AskFailed(f"http://{address}{path} answers {answer.status}: {text}", status=answer.status)
     try:
         return msgspec.json.decode(data) if data else None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise AskFailed(f"http://{address}{path} answers something that is not JSON: {error}") from error
 
 
@@ -54,7 +54,7 @@ def _error_text(data: bytes) -> str:
     """The message of an error reply, or its first bytes."""
     try:
         reply = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return data[:200].decode("utf-8", "replace").strip()
     error = reply.get("error") if isinstance(reply, dict) else None
     return str(error.get("message", error) if isinstance(error, dict) else error or reply)[:400]

@@ -56,7 +56,7 @@ def parse_mooncake(
             return
         try:
             row = decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise at_line(name, number, f"not a Mooncake row: {error}") from error
         wrong = _wrong(row, block_tokens)
         if wrong:

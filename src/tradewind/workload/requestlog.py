@@ -51,7 +51,7 @@ def _served(lines: Iterable[bytes], name: str) -> Iterator[_Line]:
             return
         try:
             line = decoder.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise at_line(name, number, f"not a line of a request log: {error}") from error
         if min(line.duration_s, line.prompt_tokens or 0, line.completion_tokens or 0, line.cached_tokens or 0) < 0:
             raise at_line(name, number, "a negative time or number of tokens")

@@ -121,6 +121,18 @@ def test_fc_39_the_same_code_twice_is_seen_by_its_count() -> None:
     assert causes(track, replace(NORMAL, xid=79, xid_count=2.0), 1.0) == ["xid"]
 
 
+def test_fc_39_a_count_that_begins_while_we_look_is_a_first_xid() -> None:
+    counted = replace(NORMAL, xid=79, xid_count=1.0)
+    track = AlertTrack()
+    assert causes(track, counted, 0.0) == []  # it was there before we looked
+    track = AlertTrack()
+    causes(track, replace(NORMAL, xid=None, xid_count=None), 0.0)
+    assert causes(track, counted, 1.0) == ["xid"]
+    track = AlertTrack()
+    causes(track, replace(NORMAL, xid=None, xid_count=None), 0.0)
+    assert causes(track, replace(NORMAL, xid=79), 1.0) == []  # a gauge without a count may be of any time
+
+
 def test_fc_39_an_engines_own_fault_is_no_hardware_fault() -> None:
     track = AlertTrack()
     causes(track, replace(NORMAL, xid=0), 0.0)

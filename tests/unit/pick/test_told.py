@@ -57,6 +57,16 @@ def test_another_agent_process_counts_from_zero() -> None:
     assert index.matches(BLOCKS) == {"a": 3}, "listening ended and began again: nothing says that it was emptied"
 
 
+def test_a_cache_that_was_emptied_while_nothing_was_told_is_believed_empty_when_it_is() -> None:
+    index = FakeIndex()
+    made = picker(told(cell_view("a"), clearings=0), index=index)
+    index.record("a", BLOCKS, 0.0)
+    made.observe_view(grid(cell_view("a")), 1.0)
+    assert index.matches(BLOCKS) == {"a": 3}
+    made.observe_view(grid(told(cell_view("a"), clearings=1)), 2.0)
+    assert index.matches(BLOCKS) == {}
+
+
 def test_a_request_holds_its_prefix_until_it_ends() -> None:
     index = FakeIndex()
     made = picker(told(cell_view("a")), index=index)

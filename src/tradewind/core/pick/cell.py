@@ -147,9 +147,10 @@ class PickCell:
         """True when it was emptied since the last view."""
         self.told = cache is not None
         self.untouched_s = known(cache.untouched_s) if cache is not None else None
-        clearings = cache.clearings if cache is not None else None
-        before, self.clearings = self.clearings if same_agent else None, clearings
-        return before is not None and clearings is not None and clearings != before
+        before = self.clearings if same_agent else None
+        # Untold of a while, the count goes on: an emptying meanwhile must show when the agent hears again.
+        self.clearings = cache.clearings if cache is not None else before
+        return before is not None and self.clearings is not None and self.clearings > before  # fewer: counted anew
 
     def _observe_load(self, engine: EngineReading | None) -> None:
         if engine is None:

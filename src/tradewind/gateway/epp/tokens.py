@@ -59,6 +59,6 @@ def _decoded(tail: bytes, start: int) -> _Usage:
         if depth == 0:
             try:
                 return msgspec.json.decode(tail[start : at + 1], type=_Usage)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 return _Usage()
     return _Usage()

@@ -207,7 +207,7 @@ def _identity(executable: str) -> str:
 def _read(path: Path) -> _Kept:
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Kept)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return _Kept()
 
 

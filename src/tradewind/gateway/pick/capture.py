@@ -159,7 +159,7 @@ def parse_capture(data: bytes) -> tuple[Begin, Iterator[Note]]:
         raise CaptureError("line 1: there is none; a capture begins with a line that names its format")
     try:
         begin = msgspec.json.decode(lines[0], type=Begin)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CaptureError(f"line 1: not the first line of a capture: {error}") from error
     if begin.format != FORMAT:
         raise CaptureError(f"line 1: format {begin.format!r}, not {FORMAT!r}; replay it with the version that wrote it")
@@ -173,5 +173,5 @@ def _notes(lines: Sequence[bytes]) -> Iterator[Note]:
         try:
             raw = decoder.decode(line)
             yield Note(raw.kind, raw.now_s, of_kind[raw.kind].decode(raw.value))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise CaptureError(f"line {number}: not a note of a capture: {error}") from error
