@@ -38,7 +38,7 @@ def shipped_slice() -> tuple[TraceRow, ...]:
 def parse_rows(lines: Iterable[str], *, name: str = "the trace") -> Iterator[TraceRow]:
     """Rows of TIMESTAMP,ContextTokens,GeneratedTokens. Raises TraceError naming the line."""
     first: datetime | None = None
-    for number, row in enumerate(csv.DictReader(lines), start=2):
+    for number, row in _numbered(lines, name):
         if number > MAX_ROWS:
             return
         try:
@@ -52,6 +52,15 @@ def parse_rows(lines: Iterable[str], *, name: str = "the trace") -> Iterator[Tra
         if prompt < 0 or output < 0:
             raise at_line(name, number, f"{prompt} and {output} tokens; write numbers that are not negative")
         yield TraceRow(at_s=at_s, prompt_tokens=prompt, output_tokens=output)
+
+
+def _numbered(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Rows with the numbers of their lines. Raises TraceError for what is no CSV at all."""
+    reader = csv.DictReader(lines)
+    try:
+        yield from enumerate(reader, start=2)
+    except csv.Error as error:
+        raise at_line(name, max(1, reader.line_num), f"not CSV of {COLUMNS}: {error}") from error
 
 
 def as_trace(rows: Iterable[TraceRow]) -> Trace:

@@ -1,5 +1,6 @@
 """Bad input to every command: one message that says where and what to write, JSON for machines, no traceback."""
 
+import gzip
 import inspect
 import json
 import os
@@ -94,6 +95,9 @@ BAD = [
     "epp-conformance --target 127.0.0.1:9 --only nope",
     "workload stats MISSING.jsonl",
     "workload stats DIR",
+    "workload stats BINARY.csv",
+    "workload stats BINARY.csv.gz",
+    "load http://127.0.0.1:9 --trace BINARY.jsonl",
     "workload make nope --out x.jsonl",
     "workload make baseline_mixed --out x.txt",
     "workload make baseline_mixed --out x.jsonl --rate 0.001 --for 0.1",
@@ -113,8 +117,14 @@ def test_what_is_wrong_is_told_as_json_too(tmp_path: Path, words: str) -> None:
     file, binary = tmp_path / "grid.yaml", tmp_path / "binary"
     file.write_text("state_dir: run\ngateways: [{id: g}]")
     binary.write_bytes(bytes(range(256)))
+    (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
+    (tmp_path / "binary.csv.gz").write_bytes(gzip.compress(bytes(range(256))))
+    (tmp_path / "binary.jsonl").write_bytes(bytes(range(256)))
     names = {"DIR": tmp_path, "FILE": file, "BINARY": binary}
-    arguments = [str(names.get(word, word.replace("MISSING", str(tmp_path / "none")))) for word in words.split()]
+    arguments = [
+        str(names.get(word, word.replace("MISSING", str(tmp_path / "none")).replace("BINARY.", f"{binary}.")))
+        for word in words.split()
+    ]
     if words.startswith("top"):
         assert not invoke("bootstrap", "-f", str(file)).exit_code  # settles the grid
     done = invoke(*arguments, *([] if "--json" in arguments else ["--json"]))
