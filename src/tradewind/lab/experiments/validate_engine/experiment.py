@@ -151,7 +151,7 @@ EXPERIMENT = Experiment(
     claims=claims,
     published=published(),
     notes="a0 and b of the first two runs are fitted on their first half, so that half is in-sample and the second is "
-    "not; of the third, four coefficients are fitted on all of it. w, d and e are of another model's layer profile. Two "
-    "of the three runs queue for tens of seconds: their TTFT is "
-    "throughput. 'no queue' shows the requests that the real scheduler took at once.",
+    "not; of the third, four coefficients are fitted on all of it. w, d and e are of another model's layer profile. "
+    "Two of the three runs queue for tens of seconds: their TTFT is throughput. 'no queue' shows the requests that the "
+    "real scheduler took at once.",
 )
