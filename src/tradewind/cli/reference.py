@@ -16,6 +16,13 @@ from typer.main import get_command
 
 from tradewind.config import schema
 
+COMMON = """\
+Exit codes: 0 done; 1 it failed, or what was asked for does not hold; 2 the command line or a file is wrong, or is not
+there; 130 ended by Ctrl-C, which to services and `top` is an end like any other: 0. Errors go to stderr. With `--json`,
+stdout holds one JSON document, of an error `{"error": {"message": ...}}` (of `validate`: its problems); only what the
+command line itself gets wrong, an unknown option or a number out of range, leaves it empty. `python -m tradewind` is
+the same as `tradewind`.
+"""
 NOTE = "<!-- Written by `make docs` from the code; edit the code, not this page. -->\n"
 
 
@@ -23,7 +30,7 @@ def commands_page(app: typer.Typer) -> str:
     """docs/reference/cli.md: every command with its help, its example and its options."""
     group = get_command(app)
     assert isinstance(group, TyperGroup)
-    parts = [NOTE, "# Commands\n"]
+    parts = [NOTE, "# Commands\n", COMMON]
     for name, command in _commands(group, "tradewind"):
         parts += [f"## {name}\n", *_command(command)]
     return "\n".join(parts)
