@@ -25,8 +25,11 @@ _READINGS: tuple[tuple[str, type], ...] = (
 
 
 def rfc3339(unix_s: float) -> str:
-    """A wall-clock time for people, in UTC to the millisecond."""
-    return datetime.fromtimestamp(unix_s, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """A wall-clock time for people, in UTC to the millisecond; "" for one that no calendar has, as on a bad disk."""
+    try:
+        return datetime.fromtimestamp(unix_s, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return ""
 
 
 def cell_row(status: CellStatus) -> CellRow:

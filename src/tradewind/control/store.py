@@ -271,7 +271,8 @@ def _drains_in(path: Path) -> dict[str, Drain]:
     """The drains in a bad file, as far as they can be read: without them, cells that were taken out for a reason would
     take requests again."""
     drains: dict[str, Drain] = {}
-    with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=LOCK_TIMEOUT_S)) as db:
+    # ValueError: SQLite may quote garbage, and Python then fails to read the message.
+    with suppress(sqlite3.Error, ValueError), closing(sqlite3.connect(path, timeout=LOCK_TIMEOUT_S)) as db:
         db.text_factory = lambda raw: raw.decode("utf-8", "replace")
         for cell_id, since_unix_s, reason in db.execute("SELECT cell_id, since_unix_s, reason FROM drain"):
             if isinstance(cell_id, str) and ID.fullmatch(cell_id) and isinstance(since_unix_s, float):

@@ -146,6 +146,18 @@ def test_fc_40_the_drains_in_a_bad_file_are_kept_as_far_as_it_tells_them(tmp_pat
     store.close()
 
 
+def test_fc_40_a_file_whose_tables_have_garbled_names_is_kept_aside(tmp_path: Path) -> None:
+    """SQLite quotes the garbage, and Python cannot read the quote."""
+    path = tmp_path / "state.sqlite"
+    store, _, _ = open_store(path)
+    store.close()
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE cell", b"CREATE TABL\xff cell"))
+    store, saved, problem = open_store(path)
+    store.close()
+    assert saved == saved_of()
+    assert "kept as" in problem
+
+
 @pytest.mark.parametrize("left", [0, 1, 99])
 def test_fc_40_a_file_that_was_cut_off_is_told(tmp_path: Path, left: int) -> None:
     path = tmp_path / "state.sqlite"
