@@ -75,6 +75,8 @@ def run(
     with explained():
         try:
             chosen = _chosen(names, live=live)
+            if not live:
+                _must_be_known(policies or (), chosen)
             if trial:
                 print_json(run_alone(chosen[0], options, key=trial, live=live))
                 return
@@ -92,6 +94,22 @@ def _chosen(names: list[str], *, live: bool) -> "list[Experiment]":
     if names != ["all"]:
         return [experiment_named(name) for name in names]
     return [one for one in map(experiment_named, NAMES) if one.work(live=live) is not None]
+
+
+def _must_be_known(policies: tuple[str, ...], chosen: "list[Experiment]") -> None:
+    """Before the first trial, not in each: a policy of the lab, or a name that an experiment has of its own."""
+    from tradewind.lab.harness.experiment import Options
+    from tradewind.lab.simulated.policies import UnknownPolicyError, maker
+
+    for one in chosen if policies else ():
+        work = one.work(live=False)
+        own = {value for trial in work.plan(Options()) for value in trial.args.values()} if work else set()
+        for name in policies:
+            try:
+                if name not in own:
+                    maker(name)
+            except UnknownPolicyError as error:
+                fail(f"--policy {name}: {error}", code=EXIT_USAGE)
 
 
 def _run_all(chosen: "list[Experiment]", options: "Options", *, live: bool, folder: Path, jobs: int) -> "list[Report]":

@@ -156,6 +156,20 @@ def test_what_belongs_to_a_dry_run_starts_no_agent(tmp_path: Path) -> None:
     assert "--dry-run URL" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["nope", "cost,nope", "none.py:Mine"])
+def test_an_unknown_policy_is_told_before_the_first_trial(tmp_path: Path, name: str) -> None:
+    """Each of 2,320 trials failed with a traceback of its own."""
+    done = invoke("lab", "run", "pick", "--policy", name, "--results", str(tmp_path))
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: --policy {name.rpartition(',')[2]}: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_name_that_an_experiment_has_of_its_own_is_known() -> None:
+    done = invoke("lab", "run", "pick", "--policy", "zero-queue floor", "--trial", "no such trial")
+    assert "there is no trial" in done.stderr or "no trial" in done.stderr
+
+
 @pytest.mark.parametrize("words", ["--listen foo --to 127.0.0.1:9", "--listen 127.0.0.1:0 --to 127.0.0.1:99999"])
 def test_a_relay_wants_addresses(words: str) -> None:
     done = invoke("relay", *words.split())
