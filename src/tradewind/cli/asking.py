@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,7 +35,8 @@ def status(file: FileOption = DEFAULT_FILE, control: ControlOption = "", as_json
     with explained(as_json=as_json):
         from tradewind.lab.report_status import grid_status, status_tables
 
-        seen = grid_status(None if control else file, control=control_address(file, control))
+        with _perhaps_down("" if control else str(file)):
+            seen = grid_status(None if control else file, control=control_address(file, control))
         if as_json:
             print_json(seen)
         else:
@@ -60,10 +63,24 @@ def top(
         ids = [gateway.id for gateway in grid.gateways]
         chosen = pick_id(ids, gateway_id or (ids[0] if ids else ""), noun="gateway", option="--gateway")
         gateway = next(item for item in grid.gateways if item.id == chosen)
-        if as_json:
-            print_json(asyncio.run(gateway_cells(gateway)))
-        else:
-            asyncio.run(watch_top(gateway, every_s=every_s))
+        with _perhaps_down(str(file)):
+            if as_json:
+                print_json(asyncio.run(gateway_cells(gateway)))
+            else:
+                asyncio.run(watch_top(gateway, every_s=every_s))
+
+
+@contextlib.contextmanager
+def _perhaps_down(file: str) -> Iterator[None]:
+    """Nobody answers: most often the grid has ended, and the addresses are those of its last run."""
+    from tradewind.runtime.ask import AskFailed
+
+    try:
+        yield
+    except AskFailed as error:
+        if error.status or not file:
+            raise
+        fail(f"{error}; if the grid is down: tradewind up -f {shlex.quote(file)}")
 
 
 def drain(

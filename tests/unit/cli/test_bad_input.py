@@ -148,6 +148,16 @@ def test_a_gateway_that_there_is_not_is_told_with_its_own_option(tmp_path: Path)
     assert "write --gateway with one of: g0" in invoke("top", "--gateway", "nope", "-f", str(file)).stderr
 
 
+@pytest.mark.parametrize("command", ["status", "top"])
+def test_a_grid_that_has_ended_is_told_with_how_to_start_it(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text("gateways: [{id: g0}]")
+    invoke("bootstrap", "-f", str(file))  # settles the addresses, as a run that has ended did
+    done = invoke(command, "-f", str(file), "--json")
+    assert done.exit_code == 1
+    assert f"if the grid is down: tradewind up -f {file}" in json.loads(done.stdout)["error"]["message"]
+
+
 def test_what_belongs_to_a_dry_run_starts_no_agent(tmp_path: Path) -> None:
     file = tmp_path / "grid.yaml"
     file.write_text("cells: []")
