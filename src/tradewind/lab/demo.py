@@ -265,7 +265,8 @@ def _judge(
 async def _redraw(name: str, client: LoadClient, observer: Observer, live: Live) -> None:
     while True:
         title = f"{name}: {_progress(client, observer)}"
-        live.update(cells_table(observer.latest().values(), title=title, served=observer.served()), refresh=True)
+        seen, width = observer.latest().values(), live.console.width
+        live.update(cells_table(seen, title=title, served=observer.served(), width=width), refresh=True)
         await asyncio.sleep(DRAW_EVERY_S)
 
 

@@ -14,6 +14,10 @@ from tradewind.runtime.ask import AskFailed
 
 STATE_STYLES = {"ready": "green", "loading": "yellow", "draining": "cyan", "faulted": "red", "terminated": "dim"}
 BAR_WIDTH = 12
+WIDE = 132  # columns of a terminal that takes all of a table
+_TEXTS = frozenset({"site", "cell", "state", ""})
+_LEFT_OUT = frozenset({"site", "weight", "", "failed"})
+_LEFT_OUT_OF_PICKS = _LEFT_OUT | {"pressure", "speed", "slowness", "hits"}
 
 
 async def watch_top(gateway: GatewayConfig, *, every_s: float) -> None:
@@ -24,50 +28,57 @@ async def watch_top(gateway: GatewayConfig, *, every_s: float) -> None:
                 status = await gateway_status(gateway)
                 cells, picks = cells_of(status), pick_line(status)
                 title = f"gateway {gateway.id}, {len(cells)} cells" + (f"; {picks}" if picks else "")
-                live.update(cells_table(cells, title=title), refresh=True)
+                live.update(cells_table(cells, title=title, width=live.console.width), refresh=True)
             except AskFailed as error:
                 live.update(Text(str(error), style="red"), refresh=True)
             await asyncio.sleep(every_s)
 
 
-def cells_table(seen: Iterable[CellSeen], *, title: str, served: Mapping[str, float] | None = None) -> Table:
-    """One row for each cell, by site. `served`: share of the requests that each cell really got, 0..1."""
+def cells_table(
+    seen: Iterable[CellSeen], *, title: str, served: Mapping[str, float] | None = None, width: int = WIDE
+) -> Table:
+    """One row for each cell, by site. `served`: share of the requests that each cell really got, 0..1.
+
+    In fewer than WIDE columns what an operator asks first is shown whole, and the rest is left out.
+    """
     cells = sorted(seen, key=lambda cell: (cell.site, cell.cell_id))
     picks = any(cell.picked is not None for cell in cells)
+    rows = [_row(cell, served, picks=picks) for cell in cells]
+    left_out = (_LEFT_OUT_OF_PICKS if picks else _LEFT_OUT) if width < WIDE else frozenset()
     table = Table(title=title, title_justify="left", expand=False)
-    for name in ("site", "cell", "state"):
-        table.add_column(name)
-    for name in ("weight", "share") + (("served",) if served is not None else ()):
-        table.add_column(name, justify="right")
-    table.add_column("")
-    for name in ("pressure", "speed", "rtt", "failed"):
-        table.add_column(name, justify="right")
-    for name in ("in flight", "waiting", "slowness", "hits") if picks else ():
-        table.add_column(name, justify="right")
-    table.add_column("why", overflow="fold", max_width=44)
-    for cell in cells:
-        table.add_row(*_row(cell, served, picks=picks))
+    shown = [name for name in (rows[0] if rows else ("cell", "state", "why")) if name not in left_out]
+    for name in shown:
+        if name == "why":
+            table.add_column(name, overflow="fold", max_width=44)
+        else:
+            table.add_column(name, justify="left" if name in _TEXTS else "right")
+    for row in rows:
+        table.add_row(*(row[name] for name in shown))
     return table
 
 
-def _row(cell: CellSeen, served: Mapping[str, float] | None, *, picks: bool) -> list[str | Text]:
-    shares: list[str | Text] = [_ratio(cell.share)]
+def _row(cell: CellSeen, served: Mapping[str, float] | None, *, picks: bool) -> dict[str, str | Text]:
+    """Heading -> text, in order."""
+    row: dict[str, str | Text] = {
+        "site": cell.site,
+        "cell": cell.cell_id,
+        "state": Text("blind" if cell.silent else cell.state, style=STATE_STYLES.get(cell.state, "")),
+        "weight": "-" if cell.weight is None else str(cell.weight),
+        "share": _ratio(cell.share),
+    }
     if served is not None:
-        shares.append(_ratio(served.get(cell.cell_id, 0.0)))
-    return [
-        cell.site,
-        cell.cell_id,
-        Text("blind" if cell.silent else cell.state, style=STATE_STYLES.get(cell.state, "")),
-        "-" if cell.weight is None else str(cell.weight),
-        *shares,
-        Text("#" * round(cell.share * 3 * BAR_WIDTH), style="blue"),
-        _number(cell.pressure, "{:.2f}"),
-        _number(cell.speed, "{:.2f}"),
-        _number(cell.rtt_s, "{:.1f} ms", scale=1e3),
-        str(cell.failed),
-        *(_picked(cell.picked) if picks else ()),
-        " ".join(filter(None, (cell.why or cell.reason, *cell.flags, *_pick_flags(cell.picked)))),
-    ]
+        row["served"] = _ratio(served.get(cell.cell_id, 0.0))
+    row |= {
+        "": Text("#" * round(cell.share * 3 * BAR_WIDTH), style="blue"),
+        "pressure": _number(cell.pressure, "{:.2f}"),
+        "speed": _number(cell.speed, "{:.2f}"),
+        "rtt": _number(cell.rtt_s, "{:.1f} ms", scale=1e3),
+        "failed": str(cell.failed),
+    }
+    if picks:
+        row |= dict(zip(("in flight", "waiting", "slowness", "hits"), _picked(cell.picked), strict=True))
+    row["why"] = " ".join(filter(None, (cell.why or cell.reason, *cell.flags, *_pick_flags(cell.picked))))
+    return row
 
 
 def _picked(picked: CellPicked | None) -> tuple[str, str, str, str]:

@@ -30,10 +30,10 @@ PICK = {
 }
 
 
-def text_of(status: dict[str, object]) -> str:
-    console = Console(width=200)
+def text_of(status: dict[str, object], width: int = 200) -> str:
+    console = Console(width=width)
     with console.capture() as capture:
-        console.print(cells_table(cells_of(status), title="t"))
+        console.print(cells_table(cells_of(status), title="t", width=width))
     return capture.get()
 
 
@@ -48,3 +48,15 @@ def test_top_has_columns_for_picks_where_there_are_picks() -> None:
     for word in ("slowness", "4321", "1.50", "75.0 %", "cooling 2.0 s", "refuses 4000 tokens"):
         assert word in shown
     assert "slowness" not in text_of({"cells": [CELL], "pick": None})
+
+
+def test_in_a_narrow_terminal_what_is_shown_is_whole() -> None:
+    shown = text_of({"cells": [CELL], "pick": PICK}, width=80)
+    for word in ("cell", "ready", "0.0 %", "in flight", "4321", "cooling"):
+        assert word in shown
+    assert "hits" not in shown
+    assert "pressure" in text_of({"cells": [CELL], "pick": None}, width=80)
+
+
+def test_a_table_without_cells_has_its_title() -> None:
+    assert "t" in text_of({"cells": [], "pick": None}, width=80).split()
